@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "vq/base/view.h"
+#include "vq/tensor.h"
+
+namespace vqllm {
+
+struct QuantizeOptions {
+  uint64_t seed = 1;
+  int iterations = 25;  ///< k-means rounds a codebook
+  std::span<const float>
+      importance;  ///< weight of each input column's squared error, [cols], >= 0, finite; empty: all 1
+};
+
+/// What happened while a tensor was quantised; printed by the commands.
+struct QuantizeReport {
+  double relative_mse = 0;  ///< |W - W'|^2 / |W|^2, 0 for a zero tensor
+  int64_t zero_groups =
+      0;  ///< groups or rows whose scale came out 0 (all weights 0, or 0 after rounding to fp16)
+  int64_t unused_entries = 0;  ///< entries that no code points at
+};
+
+/// Quantises W [rows, cols] by the method of the format: round to nearest (kInt), product or residual k-means
+/// (kTable), nearest lattice point after rotation (kLattice), rounding (kDense). Deterministic by seed at any
+/// thread count. Throws Error on NaN or infinity in W, and on shapes that the format cannot hold; `what`
+/// names the tensor in errors.
+Tensor Quantize(const Format& format, MatrixView<const float> weights, const QuantizeOptions& options,
+                const std::string& what, QuantizeReport* report = nullptr);
+
+/// The oracle of every kernel: rows [begin, begin + out.rows) of W' into out [n, cols], scalar arithmetic in
+/// double where sums occur, rotation undone.
+void Dequantize(const Tensor& tensor, int64_t begin, MatrixView<float> out);
+
+/// Sum of squared differences over sum of squares of `exact`; 0 where both are 0.
+double RelativeMse(MatrixView<const float> exact, MatrixView<const float> approximate);
+
+}  // namespace vqllm
