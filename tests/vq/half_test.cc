@@ -45,7 +45,9 @@ TEST(BFloat16, RoundsToNearestEvenAndKeepsNan) {
   EXPECT_TRUE(std::isnan(BFloat16BitsToFloat(FloatToBFloat16Bits(std::nanf("")))));
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const float value = BFloat16BitsToFloat(static_cast<uint16_t>(bits));
-    if (!std::isnan(value)) ASSERT_EQ(FloatToBFloat16Bits(value), bits);
+    if (!std::isnan(value)) {
+      ASSERT_EQ(FloatToBFloat16Bits(value), bits);
+    }
   }
 }
 
