@@ -59,7 +59,7 @@ struct Format {
   Axis axis = Axis::kIn;     ///< kTable
   std::vector<int> entries;  ///< kTable: entries of each stage, 2..65536, any number of them need be a power
                              ///< of two; 1..8 stages. kLattice: one 65536 a stage, 1..2 stages
-  Scope scope;  ///< kTable
+  Scope scope;               ///< kTable
 
   ScaleKind scale = ScaleKind::kNone;  ///< kInt: kPerOutput or kGroup; scales are fp16
   int group = 0;                       ///< columns that share a scale; scale == kGroup only

@@ -35,6 +35,10 @@ Tensor Quantize(const Format& format, MatrixView<const float> weights, const Qua
 /// double where sums occur, rotation undone.
 void Dequantize(const Tensor& tensor, int64_t begin, MatrixView<float> out);
 
+/// The same without undoing rotation, permutation and input affine: what the codes, codebooks and scales say.
+/// Kernels read this and turn the activations instead.
+void DequantizeStored(const Tensor& tensor, int64_t begin, MatrixView<float> out);
+
 /// Sum of squared differences over sum of squares of `exact`; 0 where both are 0.
 double RelativeMse(MatrixView<const float> exact, MatrixView<const float> approximate);
 
