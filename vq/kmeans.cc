@@ -16,8 +16,9 @@ namespace {
 constexpr int64_t kChunk =
     2048;  // points of one piece of parallel work; sums are merged in the order of pieces
 constexpr int kMaxPlusPlus = 1024;        // k-means++ costs entries passes over the points
-constexpr int64_t kPointsPerEntry = 128;  // training sees at most this many points an entry
-constexpr int64_t kTile = 64;             // entries of one tile of scores that stays in registers and L1
+constexpr int64_t kPointsPerEntry = 128;  // above kAllPoints, training sees this many points an entry
+constexpr int64_t kAllPoints = 1 << 16;
+constexpr int64_t kTile = 64;  // entries of one tile of scores that stays in registers and L1
 
 /// scores[e] = sum_d x[d] c[d][e] - h[e] for `width` entries.
 VQLLM_MULTIVERSION void PlainScores(const float* x, int64_t v, const float* columns, int64_t stride,
@@ -255,7 +256,7 @@ KMeansResult KMeans(MatrixView<const float> points, MatrixView<const float> weig
   VQLLM_CHECK(points.rows >= 1 && points.cols >= 1 && points.cols <= 16 && options.entries >= 1);
   Rng rng(options.seed);
   const int64_t entries = options.entries;
-  const Training t = Sample(points, weights, entries * kPointsPerEntry, rng);
+  const Training t = Sample(points, weights, std::max(kAllPoints, entries * kPointsPerEntry), rng);
   KMeansResult result;
   result.centroids.resize(static_cast<size_t>(entries * t.v));
 
