@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/cpu/vector_ops.h"
 #include "vq/base/check.h"
 #include "vq/base/parallel.h"
 
@@ -17,27 +18,21 @@ void RmsNorm(MatrixView<const float> x, std::span<const float> weight, float eps
   VQLLM_CHECK(static_cast<int64_t>(weight.size()) == x.cols);
   ParallelFor(x.rows, kTokens, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      double squares = 0;
-      for (int64_t i = 0; i < x.cols; ++i) squares += static_cast<double>(x(t, i)) * x(t, i);
-      const float factor = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(x.cols) + epsilon));
-      for (int64_t i = 0; i < x.cols; ++i) y(t, i) = x(t, i) * factor * weight[static_cast<size_t>(i)];
+      const float mean = SumOfSquares(x.Row(t), x.cols) / static_cast<float>(x.cols);
+      ScaleByWeight(x.Row(t), weight.data(), 1 / std::sqrt(mean + epsilon), x.cols, y.Row(t));
     }
   });
 }
 
 void SiluMul(MatrixView<const float> gate, MatrixView<const float> up, MatrixView<float> y) {
   ParallelFor(gate.rows, kTokens, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      for (int64_t i = 0; i < gate.cols; ++i) y(t, i) = gate(t, i) / (1 + std::exp(-gate(t, i))) * up(t, i);
-    }
+    for (int64_t t = begin; t < end; ++t) SiluMulRow(gate.Row(t), up.Row(t), gate.cols, y.Row(t));
   });
 }
 
 void Add(MatrixView<const float> y, MatrixView<float> x) {
   ParallelFor(x.rows, kTokens, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      for (int64_t i = 0; i < x.cols; ++i) x(t, i) += y(t, i);
-    }
+    for (int64_t t = begin; t < end; ++t) AddTo(y.Row(t), x.cols, x.Row(t));
   });
 }
 
