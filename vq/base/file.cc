@@ -69,26 +69,36 @@ std::string ReadTextFile(const fs::path& path, uint64_t limit) {
   return text;
 }
 
-void WriteFileAtomically(const fs::path& path, std::string_view content) {
-  const fs::path aside = Aside(path);
-  {
-    std::ofstream out(aside, std::ios::binary | std::ios::trunc);
-    if (!out) FailErrno(path, "cannot create");
-    out.write(content.data(), static_cast<std::streamsize>(content.size()));
-    out.flush();
-    if (!out) {
-      std::error_code ignored;
-      fs::remove(aside, ignored);
-      Fail("{}: cannot write {} bytes", path.string(), content.size());
-    }
-  }
+NewFile::NewFile(fs::path target) : target_(std::move(target)), path_(Aside(target_)) {
+  out_.open(path_, std::ios::binary | std::ios::trunc);
+  if (!out_) FailErrno(target_, "cannot create");
+}
+
+NewFile::~NewFile() {
+  if (path_.empty()) return;
+  out_.close();
+  std::error_code ignored;
+  fs::remove(path_, ignored);
+}
+
+void NewFile::Write(const void* data, size_t size) {
+  out_.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
+  if (!out_) Fail("{}: cannot write {} bytes", target_.string(), size);
+}
+
+void NewFile::Commit() {
+  out_.close();  // flushes; a full disk shows here at the latest
+  if (!out_) Fail("{}: cannot write the last bytes", target_.string());
   std::error_code error;
-  fs::rename(aside, path, error);
-  if (error) {
-    std::error_code ignored;
-    fs::remove(aside, ignored);
-    Fail("{}: cannot replace: {}", path.string(), error.message());
-  }
+  fs::rename(path_, target_, error);
+  if (error) Fail("{}: cannot replace: {}", target_.string(), error.message());
+  path_.clear();
+}
+
+void WriteFileAtomically(const fs::path& path, std::string_view content) {
+  NewFile file(path);
+  file.Write(content.data(), content.size());
+  file.Commit();
 }
 
 NewFolder::NewFolder(fs::path target) : target_(std::move(target)) {
