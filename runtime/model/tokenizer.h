@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,105 +10,78 @@
 
 namespace vqllm {
 
-/// What a token is, in the words of GGUF's tokenizer.ggml.token_type.
-enum class TokenKind : uint8_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,      ///< no text of its own: BOS, EOS, chat marks
-  kUserDefined = 4,  ///< text that is always one token
-  kUnused = 5,
-  kByte = 6,  ///< one byte of text, for characters that the vocabulary lacks
-};
-
-struct EncodeOptions {
-  /// Begin with BOS where the tokenizer asks for it (adds_bos()). Text that itself begins with BOS, when
-  /// special tokens are parsed, gets no second one.
-  bool add_bos = true;
-  /// The text of a control token in the input ("</s>") becomes that token. Leave it off for untrusted text.
-  bool parse_special = false;
-};
-
-struct DecodeOptions {
-  /// Control and unknown tokens give no text.
-  bool skip_special = true;
-  /// The ids follow earlier text, so their first space is real. Off, the space that the encoder put before
-  /// the text is taken away again.
-  bool continuation = false;
-};
-
-/// A vocabulary with the byte strings that its tokens stand for, and the facts that loaders find beside it.
-struct TokenizerParts;
-/// What tokenizer.ggml.* of a GGUF file says.
-struct GgufVocabulary;
-
-/// Text <-> token ids. Immutable; safe to share between threads.
-///
-/// Text is UTF-8. Each ill-formed byte sequence (the maximal subparts of Unicode section 3.9) counts as
-/// U+FFFD, going in and coming out: Encode never fails on bytes, and Decode gives valid UTF-8.
+/// Text to token ids and back. Immutable; may be shared by threads.
 class Tokenizer {
  public:
-  /// The tokenizer of a Hugging Face directory: tokenizer.json (byte-level or byte-fallback BPE), else
-  /// tokenizer.model (sentencepiece), else llama2.c's tokenizer.bin or tok*.bin there or in the parent
-  /// folder. tokenizer_config.json, where present, names BOS and EOS. Null where there is none of these.
-  /// Throws Error that names the file and the field.
-  static std::shared_ptr<const Tokenizer> FromDirectory(const std::filesystem::path& folder);
-  /// One file by its ending: .json, .model, .bin or .gguf; or a directory, as above but never null.
-  static std::shared_ptr<const Tokenizer> FromFile(const std::filesystem::path& path);
-  /// `where` begins the errors. Kinds "llama" (sentencepiece by scores) and "gpt2" (byte-level BPE).
-  static std::shared_ptr<const Tokenizer> FromGguf(GgufVocabulary vocabulary, const std::string& where);
+  virtual ~Tokenizer() = default;
 
-  explicit Tokenizer(TokenizerParts parts);
-  ~Tokenizer();
-  Tokenizer(const Tokenizer&) = delete;
-  Tokenizer& operator=(const Tokenizer&) = delete;
+  struct EncodeOptions {
+    bool add_bos = true;  ///< BOS in front, where the model has one that its own settings add; never twice
+    bool parse_special = false;  ///< "<|endoftext|>" in the text means the token; else it is plain characters
+  };
+  /// Invalid UTF-8 is encoded byte by byte where the vocabulary has bytes, else as the unknown token; nothing
+  /// is lost silently.
+  virtual std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const = 0;
 
-  /// Throws Error where a byte-level vocabulary lacks a byte of the text.
-  std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options = {}) const;
-  /// Throws Error where an id is outside the vocabulary.
-  std::string Decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
+  /// The bytes that a token adds to a text; a piece of a UTF-8 character is possible. Special tokens give
+  /// nothing unless `special`, which gives their name.
+  virtual std::string TokenBytes(int32_t id, bool special = false) const = 0;
 
-  /// One more than the largest id. A model's embedding may have more rows: padding.
-  int64_t vocab_size() const;
-  /// -1 where the tokenizer has none.
-  int32_t bos_id() const;
-  /// Tokens that end a text (EOS, end of turn) as far as the tokenizer's files say; the model's own config may
-  /// list more.
-  const std::vector<int32_t>& eos_ids() const;
-  bool adds_bos() const;
+  /// Whether a space that the encoder puts in front of a text is taken off again where a text begins.
+  virtual bool strips_first_space() const { return false; }
 
-  /// The token as the vocabulary spells it ("Ġthe", "▁the", "<0x0A>"); empty for an id without a token.
-  const std::string& TokenText(int32_t id) const;
-  /// The id of a token as the vocabulary spells it.
-  std::optional<int32_t> FindToken(std::string_view text) const;
-  /// True for control and unknown tokens.
-  bool IsSpecial(int32_t id) const;
-  /// Jinja source of the chat template that lies beside the tokenizer; empty where there is none.
-  const std::string& chat_template() const;
+  virtual int64_t vocab_size() const = 0;
+  virtual int32_t bos() const = 0;               ///< -1: none
+  virtual std::vector<int32_t> eos() const = 0;  ///< may be empty
+  virtual bool adds_bos() const = 0;             ///< whether EncodeOptions::add_bos has an effect
 
- private:
-  friend class StreamDecoder;
-  /// The bytes of a token; empty where `options` skip it.
-  std::string_view Bytes(int32_t id, const DecodeOptions& options) const;
-
-  std::unique_ptr<const TokenizerParts> parts_;
+  /// A whole text: valid UTF-8, every invalid sequence replaced by U+FFFD.
+  std::string Decode(std::span<const int32_t> ids) const;
 };
 
-/// Decodes token by token. The pieces are whole characters, and together with Finish() they equal Decode of
-/// all ids at once.
+/// Decodes token by token and never hands out part of a UTF-8 character. The pieces and Finish() add up to
+/// what Tokenizer::Decode gives for the same tokens.
 class StreamDecoder {
  public:
-  /// `tokenizer` must outlive the decoder.
-  explicit StreamDecoder(const Tokenizer& tokenizer, const DecodeOptions& options = {});
-  /// The text that has become certain; empty while a character is incomplete.
+  /// `continues`: the tokens go on from a prompt, so that a first space stays.
+  StreamDecoder(const Tokenizer& tokenizer, bool continues) : tokenizer_(tokenizer), at_start_(!continues) {}
+  /// Text that is complete with this token.
   std::string Push(int32_t id);
-  /// The end: an incomplete character becomes one U+FFFD.
+  /// What is left: U+FFFD for an unfinished character, else nothing.
   std::string Finish();
 
  private:
-  const Tokenizer* tokenizer_;
-  DecodeOptions options_;
-  std::string held_;
-  int strip_left_;
+  const Tokenizer& tokenizer_;
+  bool at_start_;
+  std::string pending_;  // the beginning of a character
 };
+
+/// The longest prefix of `bytes` that does not end within a character, each invalid sequence replaced by
+/// U+FFFD (one for each maximal broken part, as Unicode recommends); the rest, at most 3 bytes, is left in
+/// `bytes`.
+std::string TakeWholeCharacters(std::string& bytes);
+
+/// The tokenizer of a Hugging Face directory: tokenizer.json (byte-level or byte-fallback BPE), else
+/// tokenizer.model (sentencepiece), else tokenizer.bin or tok512.bin of llama2.c there or one folder up. Null
+/// where there is none. Throws Error on files that it cannot honour exactly.
+std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& folder);
+
+/// A tokenizer.json.
+std::shared_ptr<const Tokenizer> ParseTokenizerJson(std::string_view json, const std::string& where);
+
+/// A vocabulary as GGUF metadata holds it.
+struct GgufVocabulary {
+  std::string model;  ///< tokenizer.ggml.model: "llama" (SPM) or "gpt2" (byte-level BPE)
+  std::string pre;    ///< tokenizer.ggml.pre: names the split of "gpt2" vocabularies
+  std::vector<std::string> tokens;
+  std::vector<float> scores;        ///< "llama"
+  std::vector<int32_t> types;       ///< 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+  std::vector<std::string> merges;  ///< "gpt2": "left right"
+  int32_t bos = -1, eos = -1, unknown = -1;
+  std::vector<int32_t> more_eos;  ///< eot and eom ids
+  bool add_bos = true;
+  bool add_space_prefix = true;
+};
+std::shared_ptr<const Tokenizer> MakeTokenizer(const GgufVocabulary& vocabulary, const std::string& where);
 
 }  // namespace vqllm
