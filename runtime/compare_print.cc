@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
