@@ -19,7 +19,7 @@ class Stream {
         request_(request),
         eos_(decoder.config().eos),
         sampler_(request.sampling),
-        text_(tokenizer, {.continuation = true}),
+        text_(tokenizer, /*continues=*/true),
         filter_(request.stop) {
     const int64_t room = decoder.context() - static_cast<int64_t>(request.prompt.size());
     budget_ = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);

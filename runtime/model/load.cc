@@ -88,7 +88,7 @@ Model LoadHuggingFace(const fs::path& folder) {
   // tie_word_embeddings wins over an lm_head that lies in the file, as in the transformers library.
   model.lm_head =
       config.tied_embeddings ? model.embedding : Dense(store.Get(kLmHead), config.vocab, config.hidden);
-  model.tokenizer = Tokenizer::FromDirectory(folder);
+  model.tokenizer = LoadTokenizer(folder);
   return model;
 }
 

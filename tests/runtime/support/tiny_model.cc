@@ -1,4 +1,4 @@
-#include "tests/support/tiny_model.h"
+#include "tests/runtime/support/tiny_model.h"
 
 #include <cmath>
 
