@@ -65,7 +65,7 @@ class Comparison {
     const int64_t limit = std::max<int64_t>(kReferenceBytes / bytes, 2);
     const int64_t wanted = options.max_tokens > 0 ? std::min(options.max_tokens, limit) : limit;
     const auto scored = std::span(text).first(std::min<size_t>(text.size(), static_cast<size_t>(wanted)));
-    windows_ = StridedWindows(scored, model.config.bos, options.context, options.context);
+    windows_ = StridedWindows(scored, FirstToken(model), options.context, options.context);
   }
 
   std::vector<CompareRow> Run() {
@@ -101,7 +101,7 @@ class Comparison {
     kv.window = options_.kv_window;
     kv.sinks = options_.kv_sinks;
     kv.keys_before_rope = options_.keys_before_rope;
-    TrainKvCodebooks(decoder, calibration_, model.config.bos, {.seed = options_.seed}, kv);
+    TrainKvCodebooks(decoder, calibration_, FirstToken(model), {.seed = options_.seed}, kv);
 
     CompareRow row;
     row.weights = name;

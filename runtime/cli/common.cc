@@ -52,7 +52,7 @@ KvCacheSpec KvOptions::Make(const Model& model, const std::shared_ptr<Device>& d
     Fail("KV format {} needs codebooks and the model has none for it: give --calib FILE", spec.name);
   }
   Decoder decoder(device, model, kCalibrationContext);
-  TrainKvCodebooks(decoder, TokensOfFile(model, calibration), model.config.bos, {}, spec);
+  TrainKvCodebooks(decoder, TokensOfFile(model, calibration), FirstToken(model), {}, spec);
   return spec;
 }
 

@@ -29,8 +29,8 @@ void Run(const Options& options) {
   }
   const int64_t stride = options.stride > 0 ? options.stride : options.context;
   const std::vector<ScoredWindow> windows =
-      options.llama_cpp ? LlamaCppWindows(text, model.config.bos, options.context, options.chunks)
-                        : StridedWindows(text, model.config.bos, options.context, stride);
+      options.llama_cpp ? LlamaCppWindows(text, FirstToken(model), options.context, options.chunks)
+                        : StridedWindows(text, FirstToken(model), options.context, stride);
   const auto device = options.model.MakeDevice();
   const KvCacheSpec kv = options.kv.Make(model, device);
   Decoder decoder(device, model, options.context);
@@ -45,7 +45,7 @@ void Run(const Options& options) {
                                   {"ctx", options.context}};
     out["method"] = options.llama_cpp ? "llama.cpp" : "strided";
     if (!options.llama_cpp) out["stride"] = stride;
-    out["bos"] = model.config.bos >= 0;
+    out["bos"] = FirstToken(model) >= 0;
     out["kv"] = kv.name;
     fmt::print("{}\n", out.dump());
   } else {

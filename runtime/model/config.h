@@ -19,7 +19,9 @@ struct RopeConfig {
   int64_t original_positions = 0;                ///< kLlama3 and kYarn: context before scaling
   double low_frequency = 1, high_frequency = 4;  ///< kLlama3
   double beta_fast = 32, beta_slow = 1;          ///< kYarn
-  double attention_factor = 0;                   ///< kYarn: 0 = 0.1 ln(factor) + 1
+  std::vector<double>
+      frequency_divisors;       ///< [head_dim / 2] on top of the scaling; empty: none (rope_freqs of GGUF)
+  double attention_factor = 0;  ///< kYarn: 0 = 0.1 ln(factor) + 1
 };
 
 /// A decoder of the Llama family: Llama 1-3, CodeLlama, Mistral, Qwen2, SmolLM.

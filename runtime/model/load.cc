@@ -92,6 +92,10 @@ Model LoadHuggingFace(const fs::path& folder) {
   return model;
 }
 
+int32_t FirstToken(const Model& model) {
+  return model.tokenizer && !model.tokenizer->adds_bos() ? -1 : model.config.bos;
+}
+
 Model LoadModel(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return LoadHuggingFace(path);

@@ -69,6 +69,10 @@ struct Model {
   KvCacheSpec kv;                 ///< the KV cache that the checkpoint was quantised for
 };
 
+/// The token that begins every text of this model: BOS where its tokenizer adds one (or it has no tokenizer),
+/// else -1.
+int32_t FirstToken(const Model& model);
+
 /// Loads a Hugging Face directory (dense, GPTQ, AQLM or vqllm; one or many shards) or a .gguf file. Throws
 /// Error that names file and tensor.
 Model LoadModel(const std::filesystem::path& path);

@@ -52,6 +52,7 @@ std::vector<double> RopeFrequencies(const RopeConfig& rope, int head_dim) {
         frequency = YarnFrequency(rope, head_dim, pair, frequency);
         break;
     }
+    if (!rope.frequency_divisors.empty()) frequency /= rope.frequency_divisors[static_cast<size_t>(pair)];
     frequencies.push_back(frequency);
   }
   return frequencies;
