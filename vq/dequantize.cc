@@ -2,26 +2,13 @@
 #include <vector>
 
 #include "vq/base/check.h"
+#include "vq/base/parallel.h"
 #include "vq/hadamard.h"
 #include "vq/lattice.h"
 #include "vq/quantizer.h"
 
 namespace vqllm {
 namespace {
-
-float Scale(const Tensor& t, int64_t row, int64_t col) {
-  switch (t.format.scale) {
-    case ScaleKind::kNone:
-      return 1;
-    case ScaleKind::kPerTensor:
-      return t.scales[0];
-    case ScaleKind::kPerOutput:
-      return t.scales[static_cast<size_t>(row)];
-    case ScaleKind::kGroup:
-      return t.scales[static_cast<size_t>(row * ScaleGroups(t.format, t.cols) + col / t.format.group)];
-  }
-  VQLLM_CHECK(false);
-}
 
 void DenseRow(const Tensor& t, int64_t row, float* out) {
   for (int64_t c = 0; c < t.cols; ++c) {
@@ -48,7 +35,7 @@ void IntRow(const Tensor& t, int64_t row, float* out) {
     const int64_t group = t.format.scale == ScaleKind::kGroup ? c / t.format.group : 0;
     const int zero =
         t.format.symmetric ? 1 << (t.format.bits - 1) : t.zeros[static_cast<size_t>(row * groups + group)];
-    out[c] = Scale(t, row, c) * static_cast<float>(codes[static_cast<size_t>(c)] - zero);
+    out[c] = ScaleOf(t, row, c) * static_cast<float>(codes[static_cast<size_t>(c)] - zero);
   }
 }
 
@@ -72,7 +59,7 @@ void TableRow(const Tensor& t, int64_t row, float* out) {
     }
   }
   for (int64_t c = 0; c < t.cols; ++c)
-    out[c] = Scale(t, row, c) * static_cast<float>(sums[static_cast<size_t>(c)]);
+    out[c] = ScaleOf(t, row, c) * static_cast<float>(sums[static_cast<size_t>(c)]);
 }
 
 void LatticeRow(const Tensor& t, int64_t row, float* out) {
@@ -83,30 +70,29 @@ void LatticeRow(const Tensor& t, int64_t row, float* out) {
       for (size_t i = 0; i < 8; ++i) sums[i] += static_cast<double>(t.stage_scales[stage]) * point[i];
     }
     for (int64_t i = 0; i < std::min<int64_t>(8, t.cols - 8 * s); ++i) {
-      out[8 * s + i] = Scale(t, row, 8 * s + i) * static_cast<float>(sums[i]);
+      out[8 * s + i] = ScaleOf(t, row, 8 * s + i) * static_cast<float>(sums[i]);
     }
   }
 }
 
-/// All rows, both rotations undone: W = S_out H_out^T W' H_in S_in.
-std::vector<float> Unrotated(const Tensor& t) {
-  std::vector<float> w(static_cast<size_t>(t.rows * t.cols));
-  DequantizeStored(t, 0, {w.data(), t.rows, t.cols});
+/// Undoes both rotations of all rows: W = S_out H_out^T W' H_in S_in.
+void UndoRotation(const Tensor& t, MatrixView<float> w) {
   const Hadamard in(t.cols);
   const Hadamard out(t.rows);
-  for (int64_t r = 0; r < t.rows; ++r) in.ApplyTransposed(w.data() + r * t.cols);
-  std::vector<float> column(static_cast<size_t>(t.rows));
-  for (int64_t c = 0; c < t.cols; ++c) {
-    for (int64_t r = 0; r < t.rows; ++r)
-      column[static_cast<size_t>(r)] = w[static_cast<size_t>(r * t.cols + c)];
-    out.ApplyTransposed(column.data());
-    for (int64_t r = 0; r < t.rows; ++r) {
-      w[static_cast<size_t>(r * t.cols + c)] = column[static_cast<size_t>(r)] *
-                                               t.sign_out[static_cast<size_t>(r)] *
-                                               t.sign_in[static_cast<size_t>(c)];
+  ParallelFor(t.rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) in.ApplyTransposed(w.Row(r));
+  });
+  ParallelFor(t.cols, 64, [&](int64_t begin, int64_t end) {
+    std::vector<float> column(static_cast<size_t>(t.rows));
+    for (int64_t c = begin; c < end; ++c) {
+      for (int64_t r = 0; r < t.rows; ++r) column[static_cast<size_t>(r)] = w(r, c);
+      out.ApplyTransposed(column.data());
+      for (int64_t r = 0; r < t.rows; ++r) {
+        w(r, c) = column[static_cast<size_t>(r)] * t.sign_out[static_cast<size_t>(r)] *
+                  t.sign_in[static_cast<size_t>(c)];
+      }
     }
-  }
-  return w;
+  });
 }
 
 }  // namespace
@@ -114,30 +100,36 @@ std::vector<float> Unrotated(const Tensor& t) {
 void DequantizeStored(const Tensor& t, int64_t begin, MatrixView<float> out) {
   VQLLM_CHECK(begin >= 0 && begin + out.rows <= t.rows && out.cols == t.cols, "rows {} + {} of {}", begin,
               out.rows, t.rows);
-  for (int64_t r = 0; r < out.rows; ++r) {
-    switch (t.format.kind) {
-      case FormatKind::kDense:
-        DenseRow(t, begin + r, out.Row(r));
-        break;
-      case FormatKind::kInt:
-        IntRow(t, begin + r, out.Row(r));
-        break;
-      case FormatKind::kTable:
-        TableRow(t, begin + r, out.Row(r));
-        break;
-      case FormatKind::kLattice:
-        LatticeRow(t, begin + r, out.Row(r));
-        break;
+  ParallelFor(out.rows, 16, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      switch (t.format.kind) {
+        case FormatKind::kDense:
+          DenseRow(t, begin + r, out.Row(r));
+          break;
+        case FormatKind::kInt:
+          IntRow(t, begin + r, out.Row(r));
+          break;
+        case FormatKind::kTable:
+          TableRow(t, begin + r, out.Row(r));
+          break;
+        case FormatKind::kLattice:
+          LatticeRow(t, begin + r, out.Row(r));
+          break;
+      }
     }
-  }
+  });
 }
 
 void Dequantize(const Tensor& t, int64_t begin, MatrixView<float> out) {
-  if (t.format.rotation) {
-    const std::vector<float> w = Unrotated(t);
-    for (int64_t r = 0; r < out.rows; ++r) std::copy_n(w.data() + (begin + r) * t.cols, t.cols, out.Row(r));
+  if (t.format.rotation && out.rows < t.rows) {  // an output depends on all rows
+    std::vector<float> all(static_cast<size_t>(t.rows * t.cols));
+    const MatrixView<float> view(all.data(), t.rows, t.cols);
+    DequantizeStored(t, 0, view);
+    UndoRotation(t, view);
+    for (int64_t r = 0; r < out.rows; ++r) std::copy_n(view.Row(begin + r), t.cols, out.Row(r));
   } else {
     DequantizeStored(t, begin, out);
+    if (t.format.rotation) UndoRotation(t, out);
   }
   if (!t.format.permutation && !t.format.input_affine) return;
   std::vector<float> stored(static_cast<size_t>(t.cols));

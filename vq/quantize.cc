@@ -34,6 +34,43 @@ void CheckImportance(std::span<const float> importance, int64_t cols, const std:
   }
 }
 
+/// Sums of squares behind RelativeMse.
+struct Squares {
+  double error = 0;
+  double energy = 0;
+
+  void Add(MatrixView<const float> exact, MatrixView<const float> approximate) {
+    for (int64_t r = 0; r < exact.rows; ++r) {
+      for (int64_t c = 0; c < exact.cols; ++c) {
+        const double difference = static_cast<double>(exact(r, c)) - approximate(r, c);
+        error += difference * difference;
+        energy += static_cast<double>(exact(r, c)) * exact(r, c);
+      }
+    }
+  }
+  double Relative() const { return error == 0 ? 0 : error / energy; }
+};
+
+/// RelativeMse of a quantised tensor, a few rows at a time unless a rotation ties all rows together: no
+/// second copy of the matrix.
+double MeasureMse(const Tensor& tensor, MatrixView<const float> exact) {
+  const int64_t step = tensor.format.rotation ? exact.rows : kRows;
+  std::vector<Squares> pieces(static_cast<size_t>((exact.rows + step - 1) / step));
+  ParallelFor(exact.rows, step, [&](int64_t begin, int64_t end) {
+    std::vector<float> decoded(static_cast<size_t>((end - begin) * exact.cols));
+    const MatrixView<float> view(decoded.data(), end - begin, exact.cols);
+    Dequantize(tensor, begin, view);
+    pieces[static_cast<size_t>(begin / step)].Add({exact.Row(begin), end - begin, exact.cols, exact.stride},
+                                                  view);
+  });
+  Squares sum;
+  for (const Squares& piece : pieces) {
+    sum.error += piece.error;
+    sum.energy += piece.energy;
+  }
+  return sum.Relative();
+}
+
 }  // namespace
 
 namespace internal {
@@ -65,6 +102,7 @@ Tensor Quantize(const Format& format, MatrixView<const float> weights, const Qua
   switch (format.kind) {
     case FormatKind::kDense: {
       std::vector<float> packed;
+      packed.reserve(static_cast<size_t>(weights.rows * weights.cols));
       for (int64_t r = 0; r < weights.rows; ++r)
         packed.insert(packed.end(), weights.Row(r), weights.Row(r) + weights.cols);
       tensor = DenseTensor(format.dtype, weights.rows, weights.cols, packed.data());
@@ -81,25 +119,14 @@ Tensor Quantize(const Format& format, MatrixView<const float> weights, const Qua
       tensor = internal::QuantizeLattice(format, weights, options, what, out);
       break;
   }
-  if (report) {
-    std::vector<float> decoded(static_cast<size_t>(weights.rows * weights.cols));
-    Dequantize(tensor, 0, {decoded.data(), weights.rows, weights.cols});
-    out.relative_mse = RelativeMse(weights, {decoded.data(), weights.rows, weights.cols});
-  }
+  if (report) out.relative_mse = MeasureMse(tensor, weights);
   return tensor;
 }
 
 double RelativeMse(MatrixView<const float> exact, MatrixView<const float> approximate) {
-  double error = 0;
-  double energy = 0;
-  for (int64_t r = 0; r < exact.rows; ++r) {
-    for (int64_t c = 0; c < exact.cols; ++c) {
-      const double difference = static_cast<double>(exact(r, c)) - approximate(r, c);
-      error += difference * difference;
-      energy += static_cast<double>(exact(r, c)) * exact(r, c);
-    }
-  }
-  return error == 0 ? 0 : error / energy;
+  Squares sum;
+  sum.Add(exact, approximate);
+  return sum.Relative();
 }
 
 }  // namespace vqllm

@@ -57,6 +57,7 @@ Tensor QuantizeLattice(const Format& f, MatrixView<const float> weights, const Q
     t.sign_out = RandomSigns(t.rows, rng);
   }
   std::vector<float> w;
+  w.reserve(static_cast<size_t>(t.rows * t.cols));
   for (int64_t r = 0; r < t.rows; ++r) w.insert(w.end(), weights.Row(r), weights.Row(r) + t.cols);
   double squares = 0;
   for (const float value : w) squares += static_cast<double>(value) * value;

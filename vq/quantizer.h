@@ -9,11 +9,21 @@
 
 namespace vqllm {
 
+/// How hard formats with several stages of codebooks are searched; others take no notice.
+enum class Effort : uint8_t {
+  kFast,    ///< residual k-means: stage by stage, codes picked greedily
+  kNormal,  ///< then a few rounds of beam search and joint least squares over all stages
+  kBest,    ///< many rounds and wide beams: minutes for a large matrix
+};
+
 struct QuantizeOptions {
   uint64_t seed = 1;
   int iterations = 25;  ///< k-means rounds a codebook
-  std::span<const float>
-      importance;  ///< weight of each input column's squared error, [cols], >= 0, finite; empty: all 1
+  Effort effort = Effort::kNormal;
+  /// Weight of each input column's squared error (such as the mean square of that input, the diagonal of the
+  /// Hessian), [cols], >= 0, finite; empty: all 1. Used by kTable. Columns below a thousandth of the mean
+  /// weigh that much; where all are 0, the error is not weighted.
+  std::span<const float> importance;
 };
 
 /// What happened while a tensor was quantised; printed by the commands.

@@ -85,6 +85,20 @@ int64_t ScaleGroups(const Format& f, int64_t cols) {
   return f.scale == ScaleKind::kGroup ? CeilDiv(cols, f.group) : 1;
 }
 
+float ScaleOf(const Tensor& t, int64_t row, int64_t col) {
+  switch (t.format.scale) {
+    case ScaleKind::kNone:
+      return 1;
+    case ScaleKind::kPerTensor:
+      return t.scales[0];
+    case ScaleKind::kPerOutput:
+      return t.scales[static_cast<size_t>(row)];
+    case ScaleKind::kGroup:
+      return t.scales[static_cast<size_t>(row * ScaleGroups(t.format, t.cols) + col / t.format.group)];
+  }
+  VQLLM_CHECK(false);
+}
+
 int64_t CodebookCount(const Format& f, int64_t rows, int64_t cols) {
   switch (f.scope.kind) {
     case ScopeKind::kTensor:

@@ -53,6 +53,9 @@ inline int64_t Subvectors(const Format& format, int64_t n) {
 /// Scales of one row: cols / group rounded up, or 1.
 int64_t ScaleGroups(const Format& format, int64_t cols);
 
+/// The scale of the weight at [row, col]; 1 where the format has none.
+float ScaleOf(const Tensor& tensor, int64_t row, int64_t col);
+
 /// Codebooks of one stage for a [rows, cols] tensor.
 int64_t CodebookCount(const Format& format, int64_t rows, int64_t cols);
 
