@@ -9,17 +9,6 @@ namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Codes of one stage: rows x count.
-struct CodeShape {
-  int64_t rows;
-  int64_t count;
-};
-CodeShape CodesOf(const Format& f, int64_t rows, int64_t cols) {
-  if (f.kind == FormatKind::kInt) return {rows, cols};
-  if (f.kind == FormatKind::kTable && f.axis == Axis::kOut) return {Subvectors(f, rows), cols};
-  return {rows, Subvectors(f, cols)};
-}
-
 int64_t ScaleCount(const Format& f, int64_t rows, int64_t cols) {
   switch (f.scale) {
     case ScaleKind::kNone:
@@ -36,9 +25,8 @@ int64_t StoredBytesOf(const Format& f, int64_t rows, int64_t cols) {
   if (f.kind == FormatKind::kDense) return rows * cols * BytesPerElement(f.dtype);
   int64_t bytes = 2 * ScaleCount(f, rows, cols);
   const int stages = f.kind == FormatKind::kInt ? 1 : f.stages();
-  const CodeShape shape = CodesOf(f, rows, cols);
   for (int stage = 0; stage < stages; ++stage) {
-    bytes += 4 * shape.rows * CeilDiv(shape.count * f.CodeBits(stage), 32);
+    bytes += 4 * CodeRows(f, rows) * CeilDiv(CodesPerRow(f, cols) * f.CodeBits(stage), 32);
     if (f.kind == FormatKind::kTable) {
       bytes += 2 * CodebookCount(f, rows, cols) * f.entries[static_cast<size_t>(stage)] * f.subvector;
     }
@@ -58,19 +46,20 @@ void CheckSize(std::string_view where, const char* what, size_t found, int64_t w
 
 void CheckCodes(const Tensor& t, int stage, std::string_view where) {
   const PackedCodes& codes = t.codes[static_cast<size_t>(stage)];
-  const CodeShape shape = CodesOf(t.format, t.rows, t.cols);
+  const int64_t rows = CodeRows(t.format, t.rows);
+  const int64_t count = CodesPerRow(t.format, t.cols);
   const int bits = t.format.CodeBits(stage);
-  if (codes.rows() != shape.rows || codes.count() != shape.count || codes.bits() != bits) {
+  if (codes.rows() != rows || codes.count() != count || codes.bits() != bits) {
     Fail("{}: codes of stage {}: found {} x {} of {} bits, allowed: {} x {} of {} bits", where, stage,
-         codes.rows(), codes.count(), codes.bits(), shape.rows, shape.count, bits);
+         codes.rows(), codes.count(), codes.bits(), rows, count, bits);
   }
   if (t.format.kind != FormatKind::kTable) return;
   const int entries = t.format.entries[static_cast<size_t>(stage)];
   if (entries == 1 << bits) return;
-  std::vector<uint16_t> row(static_cast<size_t>(shape.count));
-  for (int64_t r = 0; r < shape.rows; ++r) {
-    codes.UnpackRow(r, 0, shape.count, row.data());
-    for (int64_t c = 0; c < shape.count; ++c) {
+  std::vector<uint16_t> row(static_cast<size_t>(count));
+  for (int64_t r = 0; r < rows; ++r) {
+    codes.UnpackRow(r, 0, count, row.data());
+    for (int64_t c = 0; c < count; ++c) {
       if (row[static_cast<size_t>(c)] >= entries) {
         Fail("{}: code [{}, {}] of stage {}: found {}, allowed: 0 to {}", where, r, c, stage,
              row[static_cast<size_t>(c)], entries - 1);
@@ -80,6 +69,16 @@ void CheckCodes(const Tensor& t, int stage, std::string_view where) {
 }
 
 }  // namespace
+
+int64_t CodeRows(const Format& f, int64_t rows) {
+  return f.kind == FormatKind::kTable && f.axis == Axis::kOut ? Subvectors(f, rows) : rows;
+}
+
+int64_t CodesPerRow(const Format& f, int64_t cols) {
+  const bool along_in =
+      f.kind == FormatKind::kLattice || (f.kind == FormatKind::kTable && f.axis == Axis::kIn);
+  return along_in ? Subvectors(f, cols) : cols;
+}
 
 int64_t ScaleGroups(const Format& f, int64_t cols) {
   return f.scale == ScaleKind::kGroup ? CeilDiv(cols, f.group) : 1;

@@ -50,6 +50,10 @@ inline int64_t Subvectors(const Format& format, int64_t n) {
   return (n + format.subvector - 1) / format.subvector;
 }
 
+/// The codes of one stage of a [rows, cols] tensor are CodeRows x CodesPerRow PackedCodes.
+int64_t CodeRows(const Format& format, int64_t rows);
+int64_t CodesPerRow(const Format& format, int64_t cols);
+
 /// Scales of one row: cols / group rounded up, or 1.
 int64_t ScaleGroups(const Format& format, int64_t cols);
 
