@@ -44,16 +44,6 @@ void KvWindow::Store(int64_t position, int head, const float* key, const float* 
   }
 }
 
-bool KvWindow::Load(int64_t position, int head, float* key, int64_t stride, float* value) const {
-  const uint16_t* from = Find(position, head);
-  if (from == nullptr) return false;
-  HalvesToFloats(from + head_dim_, head_dim_, value);
-  std::vector<float> line(static_cast<size_t>(head_dim_));
-  HalvesToFloats(from, head_dim_, line.data());
-  for (int64_t c = 0; c < head_dim_; ++c) key[c * stride] = line[static_cast<size_t>(c)];
-  return true;
-}
-
 int64_t KvWindow::bytes() const {
   return (sinks_ + window_) * kv_heads_ * 2 * head_dim_ * int64_t{sizeof(uint16_t)};
 }

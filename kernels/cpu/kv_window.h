@@ -15,15 +15,12 @@ class KvWindow {
   void Begin(int64_t past, int64_t count);
   /// Keeps a token of one head, where a query may want it. Heads and positions may come from several threads.
   void Store(int64_t position, int head, const float* key, const float* value);
-  /// key[c * stride] and value[c] of a token; false where it is not kept.
-  bool Load(int64_t position, int head, float* key, int64_t stride, float* value) const;
+  /// The halves of a kept token and head, [2: key, value][head_dim]; null where it is not kept.
+  const uint16_t* Find(int64_t position, int head) const;
   /// Of a full window, between two calls.
   int64_t bytes() const;
 
  private:
-  /// The halves of a kept token and head, [2, head_dim]; null where it is not kept.
-  const uint16_t* Find(int64_t position, int head) const;
-
   int kv_heads_;
   int head_dim_;
   int64_t sinks_;

@@ -153,7 +153,9 @@ float ExpSum(float* p, int64_t n, float largest) {
     }
     const auto x = hn::Sub(hn::LoadU(f, whole ? p + j : tail), top);
     const auto dead = hn::Lt(x, low);
-    const auto e = hn::IfThenZeroElse(dead, hn::Exp(f, hn::IfThenElse(dead, low, x)));
+    // hn::Exp makes 0 of a NaN.
+    const auto e =
+        hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(dead, hn::Exp(f, hn::IfThenElse(dead, low, x))));
     sum = hn::Add(sum, e);
     hn::StoreU(e, f, whole ? p + j : tail);
     if (!whole) {
