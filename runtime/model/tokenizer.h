@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,11 +21,13 @@ class Tokenizer {
     bool parse_special = false;  ///< "<|endoftext|>" in the text means the token; else it is plain characters
   };
   /// Invalid UTF-8 is encoded byte by byte where the vocabulary has bytes, else as the unknown token; nothing
-  /// is lost silently.
+  /// is lost silently. (Sentencepiece's own library takes U+FFFD for it.) Throws Error on text that the
+  /// vocabulary cannot express.
   virtual std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const = 0;
 
   /// The bytes that a token adds to a text; a piece of a UTF-8 character is possible. Special tokens give
-  /// nothing unless `special`, which gives their name.
+  /// nothing unless `special`, which gives their name; ids past the vocabulary, which pad some embeddings,
+  /// give nothing either. Throws Error on negative ids.
   virtual std::string TokenBytes(int32_t id, bool special = false) const = 0;
 
   /// Whether a space that the encoder puts in front of a text is taken off again where a text begins.
@@ -66,6 +69,10 @@ std::string TakeWholeCharacters(std::string& bytes);
 /// where there is none. Throws Error on files that it cannot honour exactly.
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& folder);
 
+/// The tokenizer of one file, by its ending: .json, .model, .bin (llama2.c) or .gguf; or of a directory as
+/// above, which must have one.
+std::shared_ptr<const Tokenizer> LoadTokenizerFile(const std::filesystem::path& path);
+
 /// A tokenizer.json.
 std::shared_ptr<const Tokenizer> ParseTokenizerJson(std::string_view json, const std::string& where);
 
@@ -78,10 +85,11 @@ struct GgufVocabulary {
   std::vector<int32_t> types;       ///< 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   std::vector<std::string> merges;  ///< "gpt2": "left right"
   int32_t bos = -1, eos = -1, unknown = -1;
-  std::vector<int32_t> more_eos;  ///< eot and eom ids
-  bool add_bos = true;
-  bool add_space_prefix = true;
+  std::vector<int32_t> more_eos;         ///< eot and eom ids
+  std::optional<bool> add_bos;           ///< else what the kind of vocabulary does
+  std::optional<bool> add_space_prefix;  ///< likewise
 };
+/// Throws Error that begins with `where` and names the key.
 std::shared_ptr<const Tokenizer> MakeTokenizer(const GgufVocabulary& vocabulary, const std::string& where);
 
 }  // namespace vqllm
