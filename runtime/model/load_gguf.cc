@@ -111,30 +111,6 @@ ModelConfig ReadConfig(const GgufFile& file, const GgufArchitecture& architectur
   return config;
 }
 
-std::shared_ptr<const Tokenizer> ReadTokenizer(const GgufFile& file, const ModelConfig& config) {
-  if (!file.Has("tokenizer.ggml.tokens")) return nullptr;
-  GgufVocabulary v;
-  v.model = file.String("tokenizer.ggml.model");
-  v.pre = file.StringOr("tokenizer.ggml.pre", "");
-  v.tokens = file.Strings("tokenizer.ggml.tokens");
-  if (file.Has("tokenizer.ggml.scores")) v.scores = file.Floats("tokenizer.ggml.scores");
-  if (file.Has("tokenizer.ggml.merges")) v.merges = file.Strings("tokenizer.ggml.merges");
-  if (file.Has("tokenizer.ggml.token_type")) {
-    for (const int64_t type : file.Ints("tokenizer.ggml.token_type")) {
-      v.types.push_back(static_cast<int32_t>(std::clamp<int64_t>(type, 0, 7)));
-    }
-  }
-  v.bos = config.bos;
-  if (!config.eos.empty()) {
-    v.eos = config.eos.front();
-    v.more_eos.assign(config.eos.begin() + 1, config.eos.end());
-  }
-  v.unknown = static_cast<int32_t>(file.IntOr("tokenizer.ggml.unknown_token_id", 0, config.vocab - 1, -1));
-  v.add_bos = file.BoolOr("tokenizer.ggml.add_bos_token", v.model == "llama");
-  v.add_space_prefix = file.BoolOr("tokenizer.ggml.add_space_prefix", true);
-  return MakeTokenizer(v, file.where());
-}
-
 std::vector<float> Vector(const GgufFile& file, const std::string& name, int64_t size) {
   const GgufTensor& tensor = file.Get(name);
   if (tensor.shape != std::vector<int64_t>{size}) Fail("{}: allowed: {} values", tensor.where, size);
@@ -201,7 +177,7 @@ Model LoadGguf(const std::filesystem::path& path) {
       layer.*slot.member = ReadLinear(file, config, architecture, slot, index);
     }
   }
-  model.tokenizer = ReadTokenizer(file, config);
+  model.tokenizer = ReadGgufTokenizer(file);
   return model;
 }
 

@@ -92,4 +92,9 @@ struct GgufVocabulary {
 /// Throws Error that begins with `where` and names the key.
 std::shared_ptr<const Tokenizer> MakeTokenizer(const GgufVocabulary& vocabulary, const std::string& where);
 
+class GgufFile;
+/// The tokenizer in the metadata of a GGUF file; null where there is none. Throws Error that names file and
+/// key.
+std::shared_ptr<const Tokenizer> ReadGgufTokenizer(const GgufFile& file);
+
 }  // namespace vqllm

@@ -5,6 +5,7 @@
 #include "runtime/model/tokenizer_parts.h"
 #include "vq/base/error.h"
 #include "vq/base/file.h"
+#include "vq/checkpoint/gguf.h"
 
 namespace vqllm {
 namespace {
@@ -100,7 +101,12 @@ std::shared_ptr<const Tokenizer> LoadTokenizerFile(const fs::path& path) {
   if (ending == ".json") return WithConfig(ReadJsonFile(path), path.parent_path(), false);
   if (ending == ".model") return WithConfig(ReadSentencePiece(path), path.parent_path(), true);
   if (ending == ".bin") return MakeTokenizer(ReadLlama2cFile(path));
-  Fail("{}: found a file ending in \"{}\", allowed: .json, .model, .bin", path.string(), ending);
+  if (ending == ".gguf") {
+    auto tokenizer = ReadGgufTokenizer(GgufFile(path));
+    if (!tokenizer) Fail("{}: tokenizer.ggml.tokens: missing", path.string());
+    return tokenizer;
+  }
+  Fail("{}: found a file ending in \"{}\", allowed: .json, .model, .bin, .gguf", path.string(), ending);
 }
 
 }  // namespace vqllm

@@ -5,6 +5,7 @@
 #include "runtime/model/bpe_encoder.h"
 #include "runtime/model/tokenizer_parts.h"
 #include "vq/base/error.h"
+#include "vq/checkpoint/gguf.h"
 
 namespace vqllm {
 namespace {
@@ -157,6 +158,35 @@ std::shared_ptr<const Tokenizer> MakeTokenizer(const GgufVocabulary& vocabulary,
   }
   if (vocabulary.add_bos.value_or(adds_bos) && parts.bos >= 0) parts.prefix = {parts.bos};
   return MakeTokenizer(std::move(parts));
+}
+
+std::shared_ptr<const Tokenizer> ReadGgufTokenizer(const GgufFile& file) {
+  const auto key = [](std::string_view name) { return fmt::format("tokenizer.ggml.{}", name); };
+  if (!file.Has(key("tokens"))) return nullptr;
+  GgufVocabulary vocabulary;
+  vocabulary.model = file.String(key("model"));
+  vocabulary.pre = file.StringOr(key("pre"), "");
+  vocabulary.tokens = file.Strings(key("tokens"));
+  if (file.Has(key("scores"))) vocabulary.scores = file.Floats(key("scores"));
+  if (file.Has(key("merges"))) vocabulary.merges = file.Strings(key("merges"));
+  if (file.Has(key("token_type"))) {
+    for (const int64_t type : file.Ints(key("token_type"))) {
+      vocabulary.types.push_back(static_cast<int32_t>(std::clamp<int64_t>(type, -1, 7)));  // 7 is refused
+    }
+  }
+  // Some writers put 2^32 - 1 for a token that there is none of.
+  const auto id = [&](std::string_view name) {
+    const int64_t value = file.IntOr(key(name), -1, UINT32_MAX, -1);
+    return value == UINT32_MAX ? -1 : static_cast<int32_t>(std::min<int64_t>(value, INT32_MAX));
+  };
+  vocabulary.bos = id("bos_token_id");
+  vocabulary.eos = id("eos_token_id");
+  vocabulary.unknown = id("unknown_token_id");
+  vocabulary.more_eos = {id("eot_token_id"), id("eom_token_id")};
+  if (file.Has(key("add_bos_token"))) vocabulary.add_bos = file.BoolOr(key("add_bos_token"), true);
+  if (file.Has(key("add_space_prefix")))
+    vocabulary.add_space_prefix = file.BoolOr(key("add_space_prefix"), true);
+  return MakeTokenizer(vocabulary, file.where());
 }
 
 }  // namespace vqllm
