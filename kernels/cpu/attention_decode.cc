@@ -153,7 +153,8 @@ void AttendDecode(const KvStore& store, MatrixView<const float> q, std::span<con
     for (int h = 0; h < item.heads; ++h) {
       PrepareQuery(rope, item.token->position, from + h * head_dim, head_dim, rotated.data() + h * channels);
     }
-    PreparedQuad quad;
+    thread_local PreparedQuad quad;
+    quad.lookup = false;
     quad.heads = item.heads;
     quad.q = rotated.data();
     if (!spec.keys_before_rope) {

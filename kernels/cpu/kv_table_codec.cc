@@ -2,12 +2,20 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/attention_table.h"
 #include "kernels/cpu/kv_codec.h"
 #include "kernels/cpu/kv_encode.h"
 #include "vq/base/check.h"
 
 namespace vqllm::cpu {
 namespace {
+
+// Lookup tables are made for a piece of the context at least this many times as long as a codebook: below
+// that, making them costs more than decoding the keys.
+constexpr int64_t kLookupTokens = 1;
+
+// Floats of lookup tables beyond which they leave the second-level cache and lose to decoding.
+constexpr int64_t kLookupFloats = 1 << 18;
 
 /// One stage of a side: the codebooks of all KV heads and subvectors, in the two orders that are read.
 struct Stage {
@@ -35,7 +43,20 @@ class TableCodec final : public KvCodec {
       stages_.push_back(MakeStage(side.codebooks[stage], side.format.entries[stage], books));
       stages_.back().offset = offset;
       offset += subvectors_ * stages_.back().code_bytes;
+      longest_ = std::max(longest_, stages_.back().entries);
     }
+    for (int head = 0; head < kv_heads; ++head) {
+      for (const Stage& stage : stages_) {
+        const int64_t book = head * subvectors_;
+        views_.push_back({.rows = &stage.rows[static_cast<size_t>(book * stage.entries * v_)].bits,
+                          .columns = stage.columns.data() + book * v_ * stage.padded,
+                          .entries = stage.entries,
+                          .padded = stage.padded,
+                          .offset = stage.offset,
+                          .code_bytes = stage.code_bytes});
+      }
+    }
+    decodable_ = TableDecodable(Layout(0));
   }
 
   void Encode(MatrixView<const float> x, int head, uint8_t* const* records) const override {
@@ -65,6 +86,7 @@ class TableCodec final : public KvCodec {
   }
 
   void Decode(const uint8_t* const* records, int64_t n, int head, MatrixView<float> out) const override {
+    if (decodable_) return TableDecode(Layout(head), records, n, out.stride, out.data);
     for (int64_t t = 0; t < n; ++t) {
       const uint8_t* record = records[t];
       bool first = true;
@@ -80,6 +102,27 @@ class TableCodec final : public KvCodec {
         first = false;
       }
     }
+  }
+
+  void Prepare(int head, int64_t tokens, PreparedQuad& quad) const override {
+    const TableLayout layout = Layout(head);
+    const int64_t floats = LookupFloats(layout);
+    quad.lookup = tokens >= kLookupTokens * longest_ && floats <= kLookupFloats;
+    if (!quad.lookup) return;
+    if (static_cast<int64_t>(quad.tables.size()) < floats) quad.tables.resize(static_cast<size_t>(floats));
+    BuildLookup(layout, quad, quad.tables.data());
+  }
+
+  void Scores(const PreparedQuad& quad, int head, const uint8_t* const* records, int64_t n,
+              float* scores) const override {
+    if (!quad.lookup) return KvCodec::Scores(quad, head, records, n, scores);
+    LookupScores(Layout(head), quad.tables.data(), records, n, scores);
+  }
+
+  void AddValues(const float* weights, int heads, int head, const uint8_t* const* records, int64_t n,
+                 float* out) const override {
+    if (!decodable_) return KvCodec::AddValues(weights, heads, head, records, n, out);
+    TableValues(Layout(head), weights, heads, records, n, out);
   }
 
   int64_t fixed_bytes() const override {
@@ -127,9 +170,19 @@ class TableCodec final : public KvCodec {
             .subvector = v_};
   }
 
+  TableLayout Layout(int head) const {
+    return {.subvector = v_,
+            .subvectors = subvectors_,
+            .bytes = bytes(),
+            .stages = {views_.data() + static_cast<size_t>(head) * stages_.size(), stages_.size()}};
+  }
+
   int64_t v_;
   int64_t subvectors_;
+  int64_t longest_ = 0;  // entries of the longest codebook
+  bool decodable_ = false;
   std::vector<Stage> stages_;
+  std::vector<TableStage> views_;  // [kv_heads][stages], into stages_
 };
 
 }  // namespace
