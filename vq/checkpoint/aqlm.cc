@@ -81,11 +81,14 @@ void PutAqlm(SafetensorsWriter& writer, const std::string& prefix, const Tensor&
   writer.Add(prefix + ".codes", bytes ? StoredType::kI8 : StoredType::kI16,
              {tensor.rows, tensor.cols / format.subvector, stages},
              [&tensor, bytes] { return bytes ? WrapCodes<int8_t>(tensor) : WrapCodes<int16_t>(tensor); });
-  std::vector<Half> codebooks;
-  for (const std::vector<Half>& codebook : tensor.codebooks) {
-    codebooks.insert(codebooks.end(), codebook.begin(), codebook.end());
-  }
-  writer.Add(prefix + ".codebooks", {stages, format.entries[0], 1, format.subvector}, codebooks);
+  writer.Add(prefix + ".codebooks", StoredType::kF16, {stages, format.entries[0], 1, format.subvector},
+             [&tensor] {
+               std::vector<Half> codebooks;
+               for (const std::vector<Half>& codebook : tensor.codebooks) {
+                 codebooks.insert(codebooks.end(), codebook.begin(), codebook.end());
+               }
+               return Bytes::Own(std::move(codebooks));
+             });
   writer.Add(prefix + ".scales", {tensor.rows, 1, 1, 1}, tensor.scales);
 }
 

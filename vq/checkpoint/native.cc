@@ -118,9 +118,10 @@ void PutNative(SafetensorsWriter& writer, const std::string& prefix, const Tenso
     const size_t s = static_cast<size_t>(stage);
     PutCodes(writer, name(Staged("codes", stage)), tensor.codes[s]);
     if (format.kind != FormatKind::kTable) continue;
-    writer.Add(name(Staged("codebooks", stage)),
+    const std::vector<Half>& codebook = tensor.codebooks[s];
+    writer.Add(name(Staged("codebooks", stage)), StoredType::kF16,
                {CodebookCount(format, tensor.rows, tensor.cols), format.entries[s], format.subvector},
-               tensor.codebooks[s]);
+               [&codebook] { return Bytes::Own(codebook); });
   }
   if (format.scale != ScaleKind::kNone) {
     writer.Add(name("scales"), ScaleShape(format, tensor.rows, tensor.cols), tensor.scales);
