@@ -45,13 +45,44 @@ void CheckSyntax(std::string_view pattern, const std::string& where) {
   }
 }
 
+/// The pattern with \s spelled out as Unicode's White_Space, which it means to Oniguruma: PCRE2 counts
+/// U+180E too. Classes within classes and intersections, which PCRE2 does not know, are refused.
+std::string SpellOutSpaces(std::string_view pattern, const std::string& where) {
+  constexpr std::string_view kSpaces =
+      R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+  std::string out;
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (in_class && (c == '[' || pattern.substr(i, 2) == "&&")) {
+      Fail("{}: found a class within a class at byte {} of the pattern, allowed: plain classes", where, i);
+    }
+    if (c != '\\' || i + 1 == pattern.size()) {
+      out += c;
+      if (c == '[') in_class = true;
+      if (c == ']') in_class = false;
+      continue;
+    }
+    const char escaped = pattern[++i];
+    if (escaped == 's' && in_class) {
+      out += kSpaces;
+    } else if ((escaped == 's' || escaped == 'S') && !in_class) {
+      out.append(escaped == 's' ? "[" : "[^").append(kSpaces).append("]");
+    } else {
+      out.append(1, c).append(1, escaped);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Regex::Regex(std::string_view pattern, std::string where) : where_(std::move(where)) {
   CheckSyntax(pattern, where_);
+  const std::string spelled = SpellOutSpaces(pattern, where_);
   int error = 0;
   size_t offset = 0;
-  code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+  code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelled.data()), spelled.size(),
                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
                         nullptr);
   if (code_ == nullptr) {

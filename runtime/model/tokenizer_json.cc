@@ -85,7 +85,8 @@ void AddTokens(const JsonReader& top, TokenizerParts& parts, BpePipeline& pipeli
     token.lstrip = reader.BoolOr("lstrip", false);
     token.rstrip = reader.BoolOr("rstrip", false);
     DeclareAddedToken(token, reader.where(), *parts.vocabulary);
-    if (reader.BoolOr("normalized", !token.special) && !pipeline.normalizer.empty()) {
+    // Those that ask for it are found in normalised text, after the others have been taken out.
+    if (reader.BoolOr("normalized", !token.special)) {
       token.text = pipeline.normalizer.Apply(token.text, true);
       pipeline.added.Add(std::move(token), reader.where());
     } else {

@@ -90,8 +90,10 @@ TEST_P(TokenizerRoundTrip, GivesTheTextBack) {
   const std::string name = std::string("tokenizers/") + GetParam();
   VQLLM_NEED_DATA(name);
   const auto tokenizer = LoadTokenizerFile(test::DataDir() / name);
-  for (const char* text : {"", "Hello, world! 123 + 45 = 168", "fn main() {\n\tprintln!(\"x\");\n}\n",
-                           "  two spaces, then   three", "naïve café Ωμέγα привет 你好 🦙👨‍👩‍👧", " \n\n  \t"}) {
+  for (const char* text :
+       {"", "Hello, world! 123 + 45 = 168", "fn main() {\n\tprintln!(\"x\");\n}\n",
+        "  two spaces, then   three", "naïve café Ωμέγα привет 你好 🦙👨‍👩‍👧",
+        " \n\n  \t"}) {
     EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text, {})), text);
   }
 }
