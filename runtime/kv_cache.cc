@@ -8,20 +8,6 @@
 namespace vqllm {
 namespace {
 
-Format ParseKvFormat(std::string_view text) {
-  Format format = ParseFormat(text);
-  const bool table = format.kind == FormatKind::kTable;
-  const bool good = format.kind == FormatKind::kDense ||
-                    (format.kind == FormatKind::kInt && format.bits >= 4) ||
-                    (table && format.scope.kind == ScopeKind::kHeadChannel && format.axis == Axis::kIn &&
-                     format.scale == ScaleKind::kNone);
-  if (!good || format.rotation || format.permutation || format.input_affine) {
-    Fail("KV format {}: allowed: fp32, fp16, bf16, int8, int4, or VQ with scope head-channel and no scale",
-         format.name);
-  }
-  return format;
-}
-
 void CheckSide(const char* side, const Format& format, const ModelConfig& config,
                const std::vector<std::vector<Half>>* codebooks, int layer) {
   if (format.kind != FormatKind::kTable) return;
@@ -48,12 +34,26 @@ void CheckSide(const char* side, const Format& format, const ModelConfig& config
 
 }  // namespace
 
+void CheckKvFormat(const Format& format) {
+  const bool table = format.kind == FormatKind::kTable;
+  const bool good = format.kind == FormatKind::kDense ||
+                    (format.kind == FormatKind::kInt && (format.bits == 4 || format.bits == 8)) ||
+                    (table && format.scope.kind == ScopeKind::kHeadChannel && format.axis == Axis::kIn &&
+                     format.scale == ScaleKind::kNone);
+  if (!good || format.rotation || format.permutation || format.input_affine) {
+    Fail("KV format {}: allowed: fp32, fp16, bf16, int8, int4, or VQ with scope head-channel and no scale",
+         format.name);
+  }
+}
+
 KvCacheSpec ParseKvCacheSpec(std::string_view text) {
   KvCacheSpec spec;
   spec.name = text;
   const size_t slash = text.find('/');
-  spec.key = ParseKvFormat(text.substr(0, slash));
-  spec.value = slash == std::string_view::npos ? spec.key : ParseKvFormat(text.substr(slash + 1));
+  spec.key = ParseFormat(text.substr(0, slash));
+  spec.value = slash == std::string_view::npos ? spec.key : ParseFormat(text.substr(slash + 1));
+  CheckKvFormat(spec.key);
+  CheckKvFormat(spec.value);
   return spec;
 }
 

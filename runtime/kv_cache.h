@@ -15,6 +15,9 @@ namespace vqllm {
 /// Throws Error on formats that a KV cache cannot have (rotation, tile scope, ...).
 KvCacheSpec ParseKvCacheSpec(std::string_view text);
 
+/// Throws Error unless a KV cache can have the format.
+void CheckKvFormat(const Format& format);
+
 /// Keys and values of the sequences of one decoder: pages of page_tokens tokens, handed out as sequences
 /// grow.
 class KvCache {

@@ -1,9 +1,11 @@
 #include "runtime/model/load.h"
 
+#include "runtime/model/kv_files.h"
 #include "runtime/model/model.h"
 #include "runtime/model/tokenizer.h"
 #include "vq/base/error.h"
 #include "vq/checkpoint/tensor_store.h"
+#include "vq/checkpoint/weights.h"
 
 namespace vqllm {
 namespace fs = std::filesystem;
@@ -40,14 +42,17 @@ Tensor Dense(const StoredTensor& tensor, int64_t rows, int64_t cols) {
   return DenseTensor(dtype, rows, cols, tensor.bytes);
 }
 
-/// Lists everything that is missing at once: the names that every dense checkpoint of this shape has.
-void RequireAll(const TensorStore& store, const ModelConfig& config) {
+/// Lists everything that is missing at once.
+void RequireAll(const TensorStore& store, const ModelConfig& config, const QuantizationConfig& quantization) {
   std::vector<std::string> names = {kEmbedding, kFinalNorm};
+  if (!config.tied_embeddings) names.push_back(kLmHead);
   for (size_t layer = 0; layer < static_cast<size_t>(config.layers); ++layer) {
     names.push_back(LayerPrefix(layer) + kAttentionNorm);
     names.push_back(LayerPrefix(layer) + kMlpNorm);
     for (const LinearSlot& slot : LinearSlots()) {
-      names.push_back(LayerPrefix(layer) + slot.name + ".weight");
+      const std::vector<std::string> missing =
+          MissingArrays(store, LayerPrefix(layer) + slot.name, quantization);
+      names.insert(names.end(), missing.begin(), missing.end());
       if (HasBias(config, slot)) names.push_back(LayerPrefix(layer) + slot.name + ".bias");
     }
   }
@@ -70,7 +75,8 @@ Model LoadHuggingFace(const fs::path& folder) {
   model.config = ReadModelConfig(folder);
   const ModelConfig& config = model.config;
   const TensorStore store = TensorStore::OpenFolder(folder);
-  RequireAll(store, config);
+  const QuantizationConfig quantization = ReadQuantizationConfig(folder);
+  RequireAll(store, config, quantization);
   model.embedding = Dense(store.Get(kEmbedding), config.vocab, config.hidden);
   model.final_norm = Vector(store, kFinalNorm, config.hidden);
   for (size_t index = 0; index < static_cast<size_t>(config.layers); ++index) {
@@ -81,7 +87,11 @@ Model LoadHuggingFace(const fs::path& folder) {
       const std::string prefix = LayerPrefix(index) + slot.name;
       const auto [rows, cols] = LinearShape(config, slot);
       LinearWeights& linear = layer.*slot.member;
-      linear.weights = Dense(store.Get(prefix + ".weight"), rows, cols);
+      linear.weights = GetTensor(store, prefix, quantization);
+      if (linear.weights.rows != rows || linear.weights.cols != cols) {
+        Fail("{}: {}: found a matrix of {} x {}, allowed: {} x {}", store.where(), prefix,
+             linear.weights.rows, linear.weights.cols, rows, cols);
+      }
       if (HasBias(config, slot)) linear.bias = Vector(store, prefix + ".bias", rows);
     }
   }
@@ -89,6 +99,10 @@ Model LoadHuggingFace(const fs::path& folder) {
   model.lm_head =
       config.tied_embeddings ? model.embedding : Dense(store.Get(kLmHead), config.vocab, config.hidden);
   model.tokenizer = LoadTokenizer(folder);
+  if (!model.tokenizer && fs::exists(folder / kVocabularyFile)) {
+    model.tokenizer = LoadGgufTokenizer(folder / kVocabularyFile, config);
+  }
+  ReadKvFiles(folder, model);
   return model;
 }
 
