@@ -70,9 +70,12 @@ void WriteVocabulary(const std::filesystem::path& gguf, const std::filesystem::p
     text.Array("tokenizer.ggml.token_type", GgufType::kI32, types.size());
     for (const int64_t type : types) text.Number(static_cast<int32_t>(type));
   }
-  if (file.Has("tokenizer.ggml.unknown_token_id")) {
-    text.Key("tokenizer.ggml.unknown_token_id", GgufType::kU32);
-    text.Number(static_cast<uint32_t>(file.Int("tokenizer.ggml.unknown_token_id", 0, UINT32_MAX)));
+  for (const char* key :
+       {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+        "tokenizer.ggml.eom_token_id", "tokenizer.ggml.unknown_token_id"}) {
+    if (!file.Has(key)) continue;
+    text.Key(key, GgufType::kU32);
+    text.Number(static_cast<uint32_t>(file.Int(key, 0, UINT32_MAX)));
   }
   for (const char* key : {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_space_prefix"}) {
     if (!file.Has(key)) continue;

@@ -4,6 +4,7 @@
 #include "runtime/model/model.h"
 #include "runtime/model/tokenizer.h"
 #include "vq/base/error.h"
+#include "vq/checkpoint/gguf.h"
 #include "vq/checkpoint/tensor_store.h"
 #include "vq/checkpoint/weights.h"
 
@@ -100,7 +101,7 @@ Model LoadHuggingFace(const fs::path& folder) {
       config.tied_embeddings ? model.embedding : Dense(store.Get(kLmHead), config.vocab, config.hidden);
   model.tokenizer = LoadTokenizer(folder);
   if (!model.tokenizer && fs::exists(folder / kVocabularyFile)) {
-    model.tokenizer = LoadGgufTokenizer(folder / kVocabularyFile, config);
+    model.tokenizer = ReadGgufTokenizer(GgufFile(folder / kVocabularyFile));
   }
   ReadKvFiles(folder, model);
   return model;

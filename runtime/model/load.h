@@ -11,10 +11,6 @@ namespace vqllm {
 Model LoadHuggingFace(const std::filesystem::path& folder);
 Model LoadGguf(const std::filesystem::path& file);
 
-/// The vocabulary of a .gguf; null where it has none.
-std::shared_ptr<const Tokenizer> LoadGgufTokenizer(const std::filesystem::path& file,
-                                                   const ModelConfig& config);
-
 /// {outputs, inputs} of a matrix of a layer.
 std::array<int64_t, 2> LinearShape(const ModelConfig& config, const LinearSlot& slot);
 

@@ -159,11 +159,6 @@ LinearWeights ReadLinear(const GgufFile& file, const ModelConfig& config,
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> LoadGgufTokenizer(const std::filesystem::path& path,
-                                                   const ModelConfig& config) {
-  return ReadTokenizer(GgufFile(path), config);
-}
-
 Model LoadGguf(const std::filesystem::path& path) {
   const GgufFile file(path);
   const GgufArchitecture& architecture = FindArchitecture(file);
