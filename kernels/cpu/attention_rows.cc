@@ -39,6 +39,9 @@ constexpr int64_t kValueBlock = 64;
 // registers.
 constexpr int kPass = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;
 
+// Keys that are multiplied with four heads at a time: 16 sums, 4 elements and a query need 21 registers.
+constexpr int kTokens = kPass;
+
 struct LoadF32 {
   HWY_INLINE V operator()(const uint8_t* row, int64_t c) const {
     return hn::LoadU(F(), reinterpret_cast<const float*>(row) + c);
@@ -112,68 +115,102 @@ HWY_INLINE void PrefetchRow(const uint8_t* row, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(row + i);
 }
 
-template <int kHeads, int kTokens, bool kScaled, class Load>
+/// How many scales a row has: the fewer, the less is done outside of the inner loop.
+enum class Scaling { kNone, kOne, kGroups };
+
+template <int kHeads, int kCount, Scaling kScaling, class Load>
 HWY_INLINE void ScoreTokens(const RowLayout& layout, const Load& load, float zero, const float* q,
                             const float* q_sums, const uint8_t* const* rows, float* scores) {
   const F f;
   const F4 f4;
-  V total[kTokens][kHeads];
-  V4 offsets[kTokens];
-  for (int t = 0; t < kTokens; ++t) {
+  V total[kCount][kHeads];
+  V4 offsets[kCount];
+  for (int t = 0; t < kCount; ++t) {
     for (int h = 0; h < kHeads; ++h) total[t][h] = hn::Zero(f);
     offsets[t] = hn::Zero(f4);
     PrefetchRow(rows[t + kRowsAhead], layout.bytes);
   }
-  const int64_t group = kScaled ? std::min(layout.group, layout.dim) : layout.dim;
-  for (int64_t begin = 0, g = 0; begin < layout.dim; begin += group, ++g) {
-    const int64_t end = std::min(begin + group, layout.dim);
-    V sums[kTokens][kHeads];
-    for (int t = 0; t < kTokens; ++t) {
-      for (int h = 0; h < kHeads; ++h) sums[t][h] = hn::Zero(f);
-    }
+  const auto add_products = [&](int64_t begin, int64_t end, V(&sums)[kCount][kHeads]) HWY_ATTR {
     for (int64_t c = begin; c < end; c += kLanes) {
-      V x[kTokens];
-      for (int t = 0; t < kTokens; ++t) x[t] = load(rows[t], c);
+      V x[kCount];
+      for (int t = 0; t < kCount; ++t) x[t] = load(rows[t], c);
       for (int h = 0; h < kHeads; ++h) {
         const V y = hn::LoadU(f, q + h * layout.dim + c);
-        for (int t = 0; t < kTokens; ++t) sums[t][h] = hn::MulAdd(x[t], y, sums[t][h]);
+        for (int t = 0; t < kCount; ++t) sums[t][h] = hn::MulAdd(x[t], y, sums[t][h]);
       }
     }
-    for (int t = 0; t < kTokens; ++t) {
-      if constexpr (kScaled) {
+  };
+  if constexpr (kScaling == Scaling::kGroups) {
+    for (int64_t begin = 0, g = 0; begin < layout.dim; begin += layout.group, ++g) {
+      V sums[kCount][kHeads];
+      for (int t = 0; t < kCount; ++t) {
+        for (int h = 0; h < kHeads; ++h) sums[t][h] = hn::Zero(f);
+      }
+      add_products(begin, std::min(begin + layout.group, layout.dim), sums);
+      for (int t = 0; t < kCount; ++t) {
         const V4 numbers = Numbers(layout, rows[t], g, zero);
         const V scale = hn::Set(f, hn::GetLane(numbers));
         for (int h = 0; h < kHeads; ++h) total[t][h] = hn::MulAdd(scale, sums[t][h], total[t][h]);
         offsets[t] = hn::MulAdd(hn::Broadcast<1>(numbers), hn::LoadU(f4, q_sums + g * kQuad), offsets[t]);
-      } else {
-        for (int h = 0; h < kHeads; ++h) total[t][h] = sums[t][h];
       }
     }
+  } else {
+    add_products(0, layout.dim, total);
   }
   const V none = hn::Zero(f);
-  for (int t = 0; t < kTokens; ++t) {
-    const V4 dots = SumEach(total[t][0], kHeads > 1 ? total[t][kHeads > 1 ? 1 : 0] : none,
-                            kHeads > 2 ? total[t][kHeads > 2 ? 2 : 0] : none,
-                            kHeads > 3 ? total[t][kHeads > 3 ? 3 : 0] : none);
-    hn::StoreU(kScaled ? hn::Add(dots, offsets[t]) : dots, f4, scores + t * kQuad);
+  for (int t = 0; t < kCount; ++t) {
+    V4 dots = SumEach(total[t][0], kHeads > 1 ? total[t][kHeads > 1 ? 1 : 0] : none,
+                      kHeads > 2 ? total[t][kHeads > 2 ? 2 : 0] : none,
+                      kHeads > 3 ? total[t][kHeads > 3 ? 3 : 0] : none);
+    if constexpr (kScaling == Scaling::kOne) {
+      const V4 numbers = Numbers(layout, rows[t], 0, zero);
+      dots = hn::MulAdd(hn::Broadcast<0>(numbers), dots,
+                        hn::Mul(hn::Broadcast<1>(numbers), hn::LoadU(f4, q_sums)));
+    }
+    hn::StoreU(kScaling == Scaling::kGroups ? hn::Add(dots, offsets[t]) : dots, f4, scores + t * kQuad);
+  }
+}
+
+/// Sums of q over each group, [groups][kQuad]: what an offset is multiplied with.
+template <int kHeads>
+void SumQueries(const RowLayout& layout, const float* q, float* sums) {
+  const F f;
+  for (int64_t begin = 0; begin < layout.dim; begin += layout.group, sums += kQuad) {
+    const int64_t end = std::min(begin + layout.group, layout.dim);
+    for (int h = 0; h < kHeads; ++h) {
+      V sum = hn::Zero(f);
+      for (int64_t c = begin; c < end; c += kLanes) sum = hn::Add(sum, hn::LoadU(f, q + h * layout.dim + c));
+      sums[h] = hn::GetLane(hn::SumOfLanes(f, sum));
+    }
+  }
+}
+
+template <int kHeads, Scaling kScaling, class Load>
+void ScoresOf(const RowLayout& layout, const Load& load, float zero, const float* q,
+              const uint8_t* const* rows, int64_t n, float* scores) {
+  float q_sums[kScaling != Scaling::kNone ? kMaxRowGroups * kQuad : 1] = {};
+  if constexpr (kScaling != Scaling::kNone) SumQueries<kHeads>(layout, q, q_sums);
+  // Sums of a group and of the row do not fit into registers for more than two tokens.
+  constexpr int kCount = kScaling == Scaling::kGroups ? 2 : kTokens;
+  int64_t t = 0;
+  for (; t + kCount <= n; t += kCount) {
+    ScoreTokens<kHeads, kCount, kScaling>(layout, load, zero, q, q_sums, rows + t, scores + t * kQuad);
+  }
+  for (; t < n; ++t) {
+    ScoreTokens<kHeads, 1, kScaling>(layout, load, zero, q, q_sums, rows + t, scores + t * kQuad);
   }
 }
 
 template <int kHeads, bool kScaled, class Load>
 void Scores(const RowLayout& layout, const Load& load, float zero, const float* q, const uint8_t* const* rows,
             int64_t n, float* scores) {
-  float q_sums[kScaled ? kMaxRowGroups * kQuad : 1] = {};  // of each group: what an offset is multiplied with
-  if constexpr (kScaled) {
-    const int64_t group = std::min(layout.group, layout.dim);
-    for (int64_t c = 0; c < layout.dim; ++c) {
-      for (int64_t h = 0; h < kHeads; ++h) q_sums[c / group * kQuad + h] += q[h * layout.dim + c];
-    }
+  if constexpr (!kScaled) {
+    ScoresOf<kHeads, Scaling::kNone>(layout, load, zero, q, rows, n, scores);
+  } else if (layout.group >= layout.dim) {
+    ScoresOf<kHeads, Scaling::kOne>(layout, load, zero, q, rows, n, scores);
+  } else {
+    ScoresOf<kHeads, Scaling::kGroups>(layout, load, zero, q, rows, n, scores);
   }
-  int64_t t = 0;
-  for (; t + 2 <= n; t += 2) {
-    ScoreTokens<kHeads, 2, kScaled>(layout, load, zero, q, q_sums, rows + t, scores + t * kQuad);
-  }
-  if (t < n) ScoreTokens<kHeads, 1, kScaled>(layout, load, zero, q, q_sums, rows + t, scores + t * kQuad);
 }
 
 /// Sums kVectors vectors of the rows, from channel c on.
@@ -293,8 +330,13 @@ void RowValues(const RowLayout& layout, const float* weights, int heads, const u
 void SoftmaxTile(float* scores, int64_t n, float* largest, float* sums, float* keep) {
   const F4 f4;
   const V4 before = hn::LoadU(f4, largest);
-  V4 top = before;
-  for (int64_t t = 0; t < n; ++t) top = hn::Max(top, hn::LoadU(f4, scores + t * kQuad));
+  V4 tops4[4] = {before, before, before, before};  // four chains: one would wait for each Max in turn
+  int64_t seen = 0;
+  for (; seen + 4 <= n; seen += 4) {
+    for (int64_t i = 0; i < 4; ++i) tops4[i] = hn::Max(tops4[i], hn::LoadU(f4, scores + (seen + i) * kQuad));
+  }
+  for (; seen < n; ++seen) tops4[0] = hn::Max(tops4[0], hn::LoadU(f4, scores + seen * kQuad));
+  const V4 top = hn::Max(hn::Max(tops4[0], tops4[1]), hn::Max(tops4[2], tops4[3]));
   // exp of anything lower is 0, and minus infinity has no place in the polynomial.
   const V4 low = hn::Set(f4, -87.0f);
   const V4 step = hn::Sub(before, top);
@@ -303,12 +345,12 @@ void SoftmaxTile(float* scores, int64_t n, float* largest, float* sums, float* k
   hn::StoreU(top, f4, largest);
 
   const F f;
-  constexpr int64_t kTokens = kLanes / kQuad;
+  constexpr int64_t kSoftmaxTokens = kLanes / kQuad;
   const V tops = hn::LoadDup128(f, largest);
   const V lows = hn::Set(f, -87.0f);
   V total = hn::Zero(f);
   int64_t t = 0;
-  for (; t + kTokens <= n; t += kTokens) {
+  for (; t + kSoftmaxTokens <= n; t += kSoftmaxTokens) {
     const V x = hn::Sub(hn::LoadU(f, scores + t * kQuad), tops);
     // hn::Exp makes 0 of a NaN.
     const auto dead = hn::Lt(x, lows);

@@ -95,24 +95,21 @@ void BuildLookup(const TableLayout& layout, const QueryQuad& quad, float* tables
   }
 }
 
-/// Adds the entries of kCount subvectors of one-byte codes.
-template <int kCount>
+/// Adds the entries of kCount subvectors of one-byte codes. With kEntries known the tables lie at fixed
+/// distances, so that a code costs its own load, a shift and an add from memory.
+template <int kCount, int kEntries>
 HWY_INLINE void AddLookups(const float* tables, int64_t entries, const uint8_t* const* rows, int64_t at,
                            int64_t n, bool first, int64_t prefetch, float* scores) {
   const F4 f4;
+  const int64_t table = (kEntries > 0 ? kEntries : entries) * kQuad;
   for (int64_t t = 0; t < n; ++t) {
     for (int64_t i = 0; i < prefetch; i += 64) hwy::Prefetch(rows[t + kRowsAhead] + i);
+    const uint8_t* codes = rows[t] + at;
     V4 even = first ? hn::Zero(f4) : hn::LoadU(f4, scores + t * kQuad);
     V4 odd = hn::Zero(f4);
-    uint64_t codes = 0;
-    std::memcpy(&codes, rows[t] + at, kCount);
-    for (int i = 0; i < kCount; ++i, codes >>= 8) {
-      const V4 entry = hn::LoadU(f4, tables + (i * entries + static_cast<int64_t>(codes & 255)) * kQuad);
-      if (i % 2 == 0) {
-        even = hn::Add(even, entry);
-      } else {
-        odd = hn::Add(odd, entry);
-      }
+    for (int i = 0; i < kCount; ++i) {
+      V4& sum = i % 2 == 0 ? even : odd;
+      sum = hn::Add(sum, hn::LoadU(f4, tables + i * table + size_t{codes[i]} * kQuad));
     }
     hn::StoreU(hn::Add(even, odd), f4, scores + t * kQuad);
   }
@@ -135,17 +132,35 @@ void LookupScores(const TableLayout& layout, const float* tables, const uint8_t*
         s += 1;
         tables += stage.entries * kQuad;
       } else if (s + kTogether <= layout.subvectors) {
-        AddLookups<kTogether>(tables, stage.entries, rows, stage.offset + s, n, first, prefetch, scores);
+        const auto add = stage.entries == 256 ? AddLookups<kTogether, 256> : AddLookups<kTogether, 0>;
+        add(tables, stage.entries, rows, stage.offset + s, n, first, prefetch, scores);
         s += kTogether;
         tables += kTogether * stage.entries * kQuad;
       } else {
-        AddLookups<1>(tables, stage.entries, rows, stage.offset + s, n, first, prefetch, scores);
+        AddLookups<1, 0>(tables, stage.entries, rows, stage.offset + s, n, first, prefetch, scores);
         s += 1;
         tables += stage.entries * kQuad;
       }
       first = false;
       prefetch = 0;
     }
+  }
+}
+
+/// Halves of kLanes channels from channel `from` on, of entries of at least 8.
+template <int v>
+HWY_INLINE hn::Vec<hn::Half<U16> > JoinEntries(const uint16_t* books, int64_t entries, const uint8_t* codes,
+                                               int64_t from) {
+  const hn::Half<U16> u16;
+  const auto address = [&](int64_t c) HWY_ATTR {
+    const int64_t s = c / v;
+    return books + (s * entries + codes[s]) * v + c % v;
+  };
+  if constexpr (kLanes == 16) {
+    const hn::FixedTag<uint16_t, 8> eight;
+    return hn::Combine(u16, hn::LoadU(eight, address(from + 8)), hn::LoadU(eight, address(from)));
+  } else {
+    return hn::LoadU(u16, address(from));
   }
 }
 
@@ -163,27 +178,13 @@ HWY_INLINE hn::Vec<U16> LoadEntries(const uint16_t* books, int64_t entries, cons
   } else if constexpr (v == 4) {
     const hn::Repartition<uint64_t, F> quads;
     const hn::RebindToSigned<decltype(quads)> index;
-    const auto code = hn::PromoteTo(hn::Rebind<int32_t, decltype(index)>(),
-                                    hn::LoadU(hn::Rebind<uint8_t, decltype(index)>(), codes));
-    HWY_ALIGN int64_t base[hn::MaxLanes(index)];
-    for (size_t i = 0; i < hn::MaxLanes(index); ++i) base[i] = static_cast<int64_t>(i) * entries;
+    const hn::Rebind<int32_t, decltype(index)> narrow;
+    const auto code = hn::PromoteTo(narrow, hn::LoadU(hn::Rebind<uint8_t, decltype(index)>(), codes));
+    const auto base = hn::Mul(hn::Iota(narrow, 0), hn::Set(narrow, static_cast<int32_t>(entries)));
     return hn::BitCast(u16, hn::GatherIndex(quads, reinterpret_cast<const uint64_t*>(books),
-                                            hn::Add(hn::PromoteTo(index, code), hn::Load(index, base))));
+                                            hn::PromoteTo(index, hn::Add(code, base))));
   } else {
-    // 16 bytes of an entry at a time.
-    const hn::FixedTag<uint16_t, 8> u8;
-    const auto part = [&](int64_t i) {
-      const int64_t s = i * 8 / v;
-      return hn::LoadU(u8, books + (s * entries + codes[s]) * v + i * 8 % v);
-    };
-    if constexpr (hn::MaxLanes(U16()) == 8) {
-      return part(0);
-    } else if constexpr (hn::MaxLanes(U16()) == 16) {
-      return hn::Combine(u16, part(1), part(0));
-    } else {
-      const hn::FixedTag<uint16_t, 16> u16x16;
-      return hn::Combine(u16, hn::Combine(u16x16, part(3), part(2)), hn::Combine(u16x16, part(1), part(0)));
-    }
+    return hn::LoadU(u16, books + codes[0] * v);
   }
 }
 
@@ -196,15 +197,25 @@ HWY_INLINE void LoadChannels(const TableLayout& layout, const uint8_t* row, int6
   // A vector narrower than an entry begins inside one.
   const int64_t s = c / v;
   const int64_t inside = c % v;
-  bool first = true;
-  for (const TableStage& stage : layout.stages) {
+  const auto load = [&](const TableStage& stage, V& a, V& b) HWY_ATTR {
     const uint16_t* books = stage.rows + s * stage.entries * v + inside;
-    const hn::Vec<U16> halves = LoadEntries<v>(books, stage.entries, row + stage.offset + s);
-    const V a = hn::PromoteTo(f, hn::BitCast(f16, hn::LowerHalf(half, halves)));
-    const V b = hn::PromoteTo(f, hn::BitCast(f16, hn::UpperHalf(half, halves)));
-    low = first ? a : hn::Add(low, a);
-    high = first ? b : hn::Add(high, b);
-    first = false;
+    const uint8_t* codes = row + stage.offset + s;
+    if constexpr (v >= 8 && kLanes >= 8) {
+      // Two halves apart: joining them only to part them again costs two shuffles.
+      a = hn::PromoteTo(f, hn::BitCast(f16, JoinEntries<v>(books, stage.entries, codes, 0)));
+      b = hn::PromoteTo(f, hn::BitCast(f16, JoinEntries<v>(books, stage.entries, codes, kLanes)));
+    } else {
+      const hn::Vec<U16> halves = LoadEntries<v>(books, stage.entries, codes);
+      a = hn::PromoteTo(f, hn::BitCast(f16, hn::LowerHalf(half, halves)));
+      b = hn::PromoteTo(f, hn::BitCast(f16, hn::UpperHalf(half, halves)));
+    }
+  };
+  load(layout.stages[0], low, high);
+  for (size_t i = 1; i < layout.stages.size(); ++i) {
+    V a = hn::Zero(f), b = a;
+    load(layout.stages[i], a, b);
+    low = hn::Add(low, a);
+    high = hn::Add(high, b);
   }
 }
 
