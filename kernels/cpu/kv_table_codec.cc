@@ -10,11 +10,9 @@
 namespace vqllm::cpu {
 namespace {
 
-// Lookup tables are made for a piece of the context at least this many times as long as a codebook: below
-// that, making them costs more than decoding the keys.
-constexpr int64_t kLookupTokens = 1;
-
-// Floats of lookup tables beyond which they leave the second-level cache and lose to decoding.
+// Lookup tables are made for pieces of the context with at least as many tokens as a codebook has entries:
+// below that, making them costs more than decoding the keys. Floats of lookup tables beyond which they leave
+// the second-level cache and lose to decoding.
 constexpr int64_t kLookupFloats = 1 << 18;
 
 /// One stage of a side: the codebooks of all KV heads and subvectors, in the two orders that are read.
@@ -107,7 +105,7 @@ class TableCodec final : public KvCodec {
   void Prepare(int head, int64_t tokens, PreparedQuad& quad) const override {
     const TableLayout layout = Layout(head);
     const int64_t floats = LookupFloats(layout);
-    quad.lookup = tokens >= kLookupTokens * longest_ && floats <= kLookupFloats;
+    quad.lookup = tokens >= longest_ && floats <= kLookupFloats;
     if (!quad.lookup) return;
     if (static_cast<int64_t>(quad.tables.size()) < floats) quad.tables.resize(static_cast<size_t>(floats));
     BuildLookup(layout, quad, quad.tables.data());

@@ -310,7 +310,7 @@ TEST(KvLayer, EveryPageSizeMatchesTheOracle) {
 TEST(KvLayer, LongContextsOverSeveralPiecesMatchTheOracle) {
   for (const char* format : {"fp16", "int4-row", "cq-4", "VQ<8,10,1>-head"}) {
     Rig rig({.key = format, .value = format, .kv_heads = 1, .group = 3, .sinks = 2, .window = 30}, {2600});
-    std::vector<float> out = rig.Run(2599);  // the last token is a decode step over three pieces
+    std::vector<float> out = rig.Run(2599);  // the last token is a decode step over two pieces
     rig.ExpectOracle(out);
   }
 }
