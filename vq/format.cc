@@ -76,9 +76,13 @@ void ValidateTable(const Format& f) {
       CheckRange(f, "scope cols", f.scope.cols, 1, kMaxTile);
       break;
     case ScopeKind::kInGroup:
+      CheckRange(f, "scope rows", f.scope.rows, 0, 0);
       CheckRange(f, "scope cols", f.scope.cols, 1, kMaxTile);
       break;
-    default:
+    case ScopeKind::kTensor:
+    case ScopeKind::kHeadChannel:
+      CheckRange(f, "scope rows", f.scope.rows, 0, 0);
+      CheckRange(f, "scope cols", f.scope.cols, 0, 0);
       break;
   }
   const bool tile = f.scope.kind == ScopeKind::kTile;
@@ -138,7 +142,12 @@ Format ParseNotation(std::string_view text) {
   CheckRange(f, "code bits", bits, 1, 16);
   CheckRange(f, "stages", stages, 1, kMaxStages);
   f.entries.assign(static_cast<size_t>(stages), 1 << bits);
+  bool scope = false;  // each of the three may be said once
+  bool scale = false;
+  bool axis = false;
   while (!rest.empty()) {
+    const std::string_view suffix = rest;
+    bool* said = &scope;
     if (Take(rest, "-tensor")) {
       f.scope = {};
     } else if (Take(rest, "-tile")) {
@@ -151,14 +160,19 @@ Format ParseNotation(std::string_view text) {
       f.scope = {ScopeKind::kHeadChannel, 0, 0};
     } else if (Take(rest, "-row")) {
       f.scale = ScaleKind::kPerOutput;
+      said = &scale;
     } else if (Take(rest, "-out")) {
       f.axis = Axis::kOut;
+      said = &axis;
     } else if (Take(rest, "-g")) {
       f.scale = ScaleKind::kGroup;
       f.group = Narrow(TakeNumber(rest));
+      said = &scale;
     } else {
       Fail("format {}: found \"{}\" behind VQ<v,b,R>, allowed: {}", f.name, rest, kNotation);
     }
+    if (*said) Fail("format {}: found \"{}\", allowed: one scope, one scale, one axis", f.name, suffix);
+    *said = true;
   }
   Validate(f);
   return f;
@@ -218,6 +232,12 @@ void Validate(const Format& f) {
   }
   if (f.kind != FormatKind::kTable && (f.scope != Scope{} || f.axis != Axis::kIn)) {
     Refuse(f, "scope", Name(kScopeNames, f.scope.kind), "only kind table has a scope and an axis");
+  }
+  if (f.kind != FormatKind::kDense && f.dtype != Format().dtype) {
+    Refuse(f, "dtype", Name(kDTypeNames, f.dtype), "only kind dense has a dtype");
+  }
+  if (f.kind == FormatKind::kDense && (f.rotation || f.permutation || f.input_affine)) {
+    Refuse(f, "rotation, permutation, input_affine", "true", "false for kind dense");
   }
   CheckScale(f);
   switch (f.kind) {

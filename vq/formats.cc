@@ -75,8 +75,10 @@ const std::vector<Format>& NamedFormats() {
         Int("int4-g128-sym", 4, 128, true),
         Int("int3-g64", 3, 64),
         Int("int3-g128", 3, 128),
+        Int("int3-row", 3, 0),
         Int("int2-g64", 2, 64),
         Int("int2-g128", 2, 128),
+        Int("int2-row", 2, 0),
         // QuIP# (arXiv 2402.04396).
         Lattice("quip-2", 1),
         Lattice("quip-4", 2),
@@ -88,6 +90,15 @@ const std::vector<Format>& NamedFormats() {
         // GPTVQ as the VQ-LLM paper runs it (table II).
         Vq("gptvq-2", 4, 8, 1, Tile(256, 256), 0),
         // Stages of 16 entries: a CPU looks them up with byte shuffles.
+        Vq("VQ<2,4,1>", 2, 4, 1, kTensor, 0),
+        Vq("VQ<2,4,2>", 2, 4, 2, kTensor, 0),
+        Vq("VQ<4,4,2>", 4, 4, 2, kTensor, 0),
+        Vq("VQ<4,4,3>", 4, 4, 3, kTensor, 0),
+        Vq("VQ<4,4,4>", 4, 4, 4, kTensor, 0),
+        Vq("VQ<8,4,4>", 8, 4, 4, kTensor, 0),
+        Vq("VQ<8,4,6>", 8, 4, 6, kTensor, 0),
+        Vq("VQ<8,4,8>", 8, 4, 8, kTensor, 0),
+        Vq("VQ<16,4,8>", 16, 4, 8, kTensor, 0),
         Vq("VQ<2,4,1>-g128", 2, 4, 1, kTensor, 128),
         Vq("VQ<2,4,2>-g128", 2, 4, 2, kTensor, 128),
         Vq("VQ<4,4,2>-g128", 4, 4, 2, kTensor, 128),

@@ -15,6 +15,8 @@ constexpr uint8_t kNormTwelve[] = {0xf1, 0xf2, 0xf4, 0xf8, 0x37, 0x57, 0x67, 0x9
                                    0x3b, 0x5b, 0x6b, 0x9b, 0xab, 0xcb, 0x3d, 0x5d, 0x6d, 0x9d,
                                    0xad, 0xce, 0x3e, 0x5e, 0x6e, 0x9e, 0xae, 0xec, 0x73};
 
+constexpr uint32_t kQuipSharpBit[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
 /// Appends, in lexicographic order, all vectors of half-odd integers that begin with the first `depth` values
 /// of v and whose squared norm is at most 10.
 void Extend(Vector& v, size_t depth, float norm, std::array<Vector, 256>& table, size_t& count) {
@@ -99,6 +101,18 @@ Vector Decode(uint16_t code) {
   Vector v = AbsTable()[code >> 8];
   for (uint32_t i = 0; i < 8; ++i) v[i] = (signs >> i & 1 ? -v[i] : v[i]) + (parity ? -0.25f : 0.25f);
   return v;
+}
+
+uint16_t FromQuipSharp(uint16_t code) {
+  uint32_t ours = code & 0xff00u;
+  for (uint32_t i = 0; i < 8; ++i) ours |= (code >> kQuipSharpBit[i] & 1u) << i;
+  return static_cast<uint16_t>(ours);
+}
+
+uint16_t ToQuipSharp(uint16_t code) {
+  uint32_t theirs = code & 0xff00u;
+  for (uint32_t i = 0; i < 8; ++i) theirs |= (code >> i & 1u) << kQuipSharpBit[i];
+  return static_cast<uint16_t>(theirs);
 }
 
 uint16_t Encode(const float* x) {

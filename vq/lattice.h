@@ -24,6 +24,11 @@ Vector Decode(uint16_t code);
 /// The code of the nearest point; of equally near ones that of the lowest (shift, abs_index).
 uint16_t Encode(const float* x);
 
+/// A code as QuIP# checkpoints store it, whose sign bit of value i is bit [0 4 1 5 2 6 3 7][i] (the order in
+/// which its kernel unpacks), as ours, and back.
+uint16_t FromQuipSharp(uint16_t code);
+uint16_t ToQuipSharp(uint16_t code);
+
 /// The standard deviation that a Gaussian source should have for the least mean squared error: weights are
 /// divided by (their standard deviation * kScale) first.
 inline constexpr float kScale = 1 / 1.03f;

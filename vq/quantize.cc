@@ -1,7 +1,10 @@
 #include <cmath>
 
+#include "vq/base/check.h"
 #include "vq/base/error.h"
 #include "vq/base/parallel.h"
+#include "vq/base/rng.h"
+#include "vq/hadamard.h"
 #include "vq/quantize_methods.h"
 #include "vq/quantizer.h"
 
@@ -71,6 +74,68 @@ double MeasureMse(const Tensor& tensor, MatrixView<const float> exact) {
   return sum.Relative();
 }
 
+/// Quantises what the codes stand for: W, or W' behind a rotation.
+Tensor QuantizeStored(const Format& format, MatrixView<const float> weights, const QuantizeOptions& options,
+                      const std::string& what, QuantizeReport& report) {
+  switch (format.kind) {
+    case FormatKind::kDense: {
+      std::vector<float> packed;
+      packed.reserve(static_cast<size_t>(weights.rows * weights.cols));
+      for (int64_t r = 0; r < weights.rows; ++r)
+        packed.insert(packed.end(), weights.Row(r), weights.Row(r) + weights.cols);
+      Tensor tensor = DenseTensor(format.dtype, weights.rows, weights.cols, packed.data());
+      tensor.format = format;
+      return tensor;
+    }
+    case FormatKind::kInt:
+      return internal::QuantizeInt(format, weights, what, report);
+    case FormatKind::kTable:
+      return internal::QuantizeTable(format, weights, options, what, report);
+    case FormatKind::kLattice:
+      return internal::QuantizeLattice(format, weights, what, report);
+  }
+  VQLLM_CHECK(false);
+}
+
+std::vector<Half> RandomSigns(int64_t n, Rng& rng) {
+  std::vector<Half> signs;
+  for (int64_t i = 0; i < n; ++i) signs.emplace_back(rng.Next() >> 63 ? -1.0f : 1.0f);
+  return signs;
+}
+
+/// Draws the signs and quantises W' = H_out S_out W S_in H_in^T. Columns of W' mix all columns of W, so the
+/// importance of these says nothing there.
+Tensor QuantizeRotated(const Format& format, MatrixView<const float> weights, QuantizeOptions options,
+                       const std::string& what, QuantizeReport& report) {
+  Rng rng(options.seed);
+  std::vector<Half> sign_in = RandomSigns(weights.cols, rng);
+  std::vector<Half> sign_out = RandomSigns(weights.rows, rng);
+  std::vector<float> turned(static_cast<size_t>(weights.rows * weights.cols));
+  const MatrixView<float> w(turned.data(), weights.rows, weights.cols);
+  const Hadamard in(w.cols);
+  const Hadamard out(w.rows);
+  ParallelFor(w.rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t c = 0; c < w.cols; ++c)
+        w(r, c) = weights(r, c) * sign_in[static_cast<size_t>(c)] * sign_out[static_cast<size_t>(r)];
+      in.Apply(w.Row(r));
+    }
+  });
+  ParallelFor(w.cols, 64, [&](int64_t begin, int64_t end) {
+    std::vector<float> column(static_cast<size_t>(w.rows));
+    for (int64_t c = begin; c < end; ++c) {
+      for (int64_t r = 0; r < w.rows; ++r) column[static_cast<size_t>(r)] = w(r, c);
+      out.Apply(column.data());
+      for (int64_t r = 0; r < w.rows; ++r) w(r, c) = column[static_cast<size_t>(r)];
+    }
+  });
+  options.importance = {};
+  Tensor tensor = QuantizeStored(format, w, options, what, report);
+  tensor.sign_in = std::move(sign_in);
+  tensor.sign_out = std::move(sign_out);
+  return tensor;
+}
+
 }  // namespace
 
 namespace internal {
@@ -98,27 +163,8 @@ Tensor Quantize(const Format& format, MatrixView<const float> weights, const Qua
   QuantizeReport local;
   QuantizeReport& out = report ? *report : local;
   out = {};
-  Tensor tensor;
-  switch (format.kind) {
-    case FormatKind::kDense: {
-      std::vector<float> packed;
-      packed.reserve(static_cast<size_t>(weights.rows * weights.cols));
-      for (int64_t r = 0; r < weights.rows; ++r)
-        packed.insert(packed.end(), weights.Row(r), weights.Row(r) + weights.cols);
-      tensor = DenseTensor(format.dtype, weights.rows, weights.cols, packed.data());
-      tensor.format = format;
-      break;
-    }
-    case FormatKind::kInt:
-      tensor = internal::QuantizeInt(format, weights, what, out);
-      break;
-    case FormatKind::kTable:
-      tensor = internal::QuantizeTable(format, weights, options, what, out);
-      break;
-    case FormatKind::kLattice:
-      tensor = internal::QuantizeLattice(format, weights, options, what, out);
-      break;
-  }
+  Tensor tensor = format.rotation ? QuantizeRotated(format, weights, options, what, out)
+                                  : QuantizeStored(format, weights, options, what, out);
   if (report) out.relative_mse = MeasureMse(tensor, weights);
   return tensor;
 }

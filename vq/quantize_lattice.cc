@@ -1,9 +1,9 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
 #include "vq/base/parallel.h"
-#include "vq/base/rng.h"
-#include "vq/hadamard.h"
 #include "vq/lattice.h"
 #include "vq/quantize_methods.h"
 
@@ -13,86 +13,83 @@ namespace {
 // Second stage of the 4-bit code: its lattice is 1/3.45 as wide (QuIP#, E8P12RVQ4B).
 constexpr float kSecondStage = 1 / 3.45f;
 
-std::vector<Half> RandomSigns(int64_t n, Rng& rng) {
-  std::vector<Half> signs;
-  for (int64_t i = 0; i < n; ++i) signs.emplace_back(rng.Next() >> 63 ? -1.0f : 1.0f);
-  return signs;
+/// Eight weights from column 8 s on, zeros behind the last column.
+e8p::Vector Load(MatrixView<const float> w, int64_t r, int64_t s) {
+  e8p::Vector x{};
+  std::copy_n(w.Row(r) + 8 * s, std::min<int64_t>(8, w.cols - 8 * s), x.begin());
+  return x;
 }
 
-/// W := H_out S_out W S_in H_in^T, in place.
-void Rotate(std::vector<float>& w, int64_t rows, int64_t cols, const Tensor& t) {
-  const Hadamard in(cols);
-  const Hadamard out(rows);
-  ParallelFor(rows, 8, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      float* row = w.data() + r * cols;
-      for (int64_t c = 0; c < cols; ++c)
-        row[c] *= t.sign_in[static_cast<size_t>(c)] * t.sign_out[static_cast<size_t>(r)];
-      in.Apply(row);
+/// Encodes x / scale stage by stage; returns what is left over, times scale, squared.
+double EncodeStages(e8p::Vector x, float scale, const std::vector<float>& stage_scales, uint16_t* codes) {
+  for (float& value : x) value = scale > 0 ? value / scale : 0;
+  for (size_t stage = 0; stage < stage_scales.size(); ++stage) {
+    const float factor = stage_scales[stage];
+    e8p::Vector scaled;
+    for (size_t i = 0; i < 8; ++i) scaled[i] = x[i] / factor;
+    codes[stage] = e8p::Encode(scaled.data());
+    const e8p::Vector point = e8p::Decode(codes[stage]);
+    for (size_t i = 0; i < 8; ++i) x[i] -= factor * point[i];
+  }
+  double error = 0;
+  for (const float value : x) error += static_cast<double>(value) * value;
+  return error * scale * scale;
+}
+
+/// The scale of least error on a sample, among multiples of the one that suits a Gaussian of this deviation.
+/// Rotation makes large matrices Gaussian; small or block-diagonal ones it does not.
+float BestScale(MatrixView<const float> w, float deviation, const std::vector<float>& stage_scales) {
+  constexpr std::array<float, 13> kFactors = {0.70f,  0.78f, 0.85f, 0.90f, 0.95f, 0.975f, 1.0f,
+                                              1.025f, 1.05f, 1.1f,  1.2f,  1.35f, 1.5f};
+  constexpr int64_t kSample = 2048;
+  const int64_t width = (w.cols + 7) / 8;
+  const int64_t n = std::min(kSample, w.rows * width);
+  std::array<double, kFactors.size()> errors{};
+  ParallelFor(static_cast<int64_t>(kFactors.size()), 1, [&](int64_t f, int64_t) {
+    std::array<uint16_t, 2> codes;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = static_cast<int64_t>(static_cast<double>(w.rows * width) *
+                                              (static_cast<double>(i) + 0.5) / static_cast<double>(n));
+      errors[static_cast<size_t>(f)] += EncodeStages(
+          Load(w, at / width, at % width), deviation * e8p::kScale * kFactors[static_cast<size_t>(f)],
+          stage_scales, codes.data());
     }
   });
-  ParallelFor(cols, 64, [&](int64_t begin, int64_t end) {
-    std::vector<float> column(static_cast<size_t>(rows));
-    for (int64_t c = begin; c < end; ++c) {
-      for (int64_t r = 0; r < rows; ++r)
-        column[static_cast<size_t>(r)] = w[static_cast<size_t>(r * cols + c)];
-      out.Apply(column.data());
-      for (int64_t r = 0; r < rows; ++r)
-        w[static_cast<size_t>(r * cols + c)] = column[static_cast<size_t>(r)];
-    }
-  });
+  const size_t best = static_cast<size_t>(std::min_element(errors.begin(), errors.end()) - errors.begin());
+  return deviation * e8p::kScale * kFactors[best];
 }
 
 }  // namespace
 
-Tensor QuantizeLattice(const Format& f, MatrixView<const float> weights, const QuantizeOptions& options,
-                       const std::string& what, QuantizeReport& report) {
+Tensor QuantizeLattice(const Format& f, MatrixView<const float> w, const std::string& what,
+                       QuantizeReport& report) {
   Tensor t;
   t.format = f;
-  t.rows = weights.rows;
-  t.cols = weights.cols;
-  Rng rng(options.seed);
-  if (f.rotation) {
-    t.sign_in = RandomSigns(t.cols, rng);
-    t.sign_out = RandomSigns(t.rows, rng);
-  }
-  std::vector<float> w;
-  w.reserve(static_cast<size_t>(t.rows * t.cols));
-  for (int64_t r = 0; r < t.rows; ++r) w.insert(w.end(), weights.Row(r), weights.Row(r) + t.cols);
-  double squares = 0;
-  for (const float value : w) squares += static_cast<double>(value) * value;
-  if (f.rotation) Rotate(w, t.rows, t.cols, t);
-
-  const double deviation = std::sqrt(squares / static_cast<double>(w.size()));
-  t.scales = {ScaleToHalf(static_cast<float>(deviation * e8p::kScale), what)};
-  const float scale = t.scales[0];
-  report.zero_groups = scale == 0 ? 1 : 0;
+  t.rows = w.rows;
+  t.cols = w.cols;
   t.stage_scales.push_back(1);
   if (f.stages() == 2) t.stage_scales.push_back(kSecondStage);
-  const int64_t subvectors = Subvectors(f, t.cols);
-  for (int stage = 0; stage < f.stages(); ++stage) t.codes.emplace_back(t.rows, subvectors, 16);
+  double squares = 0;
+  for (int64_t r = 0; r < w.rows; ++r) {
+    for (const float value : w.RowSpan(r)) squares += static_cast<double>(value) * value;
+  }
+  const float deviation = static_cast<float>(std::sqrt(squares / static_cast<double>(w.rows * w.cols)));
+  t.scales = {ScaleToHalf(BestScale(w, deviation, t.stage_scales), what)};
+  const float scale = t.scales[0];
+  report.zero_groups = scale == 0 ? 1 : 0;
 
+  const int64_t width = Subvectors(f, t.cols);
+  const size_t stages = t.stage_scales.size();
+  for (size_t stage = 0; stage < stages; ++stage) t.codes.emplace_back(t.rows, width, 16);
   ParallelFor(t.rows, 8, [&](int64_t begin, int64_t end) {
-    std::vector<std::vector<uint16_t>> codes(static_cast<size_t>(f.stages()),
-                                             std::vector<uint16_t>(static_cast<size_t>(subvectors)));
+    std::vector<std::vector<uint16_t>> codes(stages, std::vector<uint16_t>(static_cast<size_t>(width)));
+    std::array<uint16_t, 2> found;
     for (int64_t r = begin; r < end; ++r) {
-      for (int64_t s = 0; s < subvectors; ++s) {
-        e8p::Vector x{};  // zeros behind the last column
-        for (int64_t i = 0; i < std::min<int64_t>(8, t.cols - 8 * s); ++i) {
-          x[static_cast<size_t>(i)] =
-              scale > 0 ? w[static_cast<size_t>(r * t.cols + 8 * s + i)] / scale : 0.0f;
-        }
-        for (size_t stage = 0; stage < codes.size(); ++stage) {
-          const float factor = t.stage_scales[stage];
-          e8p::Vector scaled;
-          for (size_t i = 0; i < 8; ++i) scaled[i] = x[i] / factor;
-          const uint16_t code = e8p::Encode(scaled.data());
-          const e8p::Vector point = e8p::Decode(code);
-          for (size_t i = 0; i < 8; ++i) x[i] -= factor * point[i];
-          codes[stage][static_cast<size_t>(s)] = code;
-        }
+      for (int64_t s = 0; s < width; ++s) {
+        EncodeStages(Load(w, r, s), scale, t.stage_scales, found.data());
+        for (size_t stage = 0; stage < stages; ++stage) codes[stage][static_cast<size_t>(s)] = found[stage];
       }
-      for (size_t stage = 0; stage < codes.size(); ++stage) t.codes[stage].PackRow(r, codes[stage].data());
+      for (size_t stage = 0; stage < stages; ++stage) t.codes[stage].PackRow(r, codes[stage].data());
     }
   });
   return t;

@@ -21,8 +21,8 @@ struct QuantizeOptions {
   int iterations = 25;  ///< k-means rounds a codebook
   Effort effort = Effort::kNormal;
   /// Weight of each input column's squared error (such as the mean square of that input, the diagonal of the
-  /// Hessian), [cols], >= 0, finite; empty: all 1. Used by kTable. Columns below a thousandth of the mean
-  /// weigh that much; where all are 0, the error is not weighted.
+  /// Hessian), [cols], >= 0, finite; empty: all 1. Used by kTable without rotation. Columns below a
+  /// thousandth of the mean weigh that much; where all are 0, the error is not weighted.
   std::span<const float> importance;
 };
 

@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Tables, Anchors,
                                          Anchor{"VQ<2,6,1>", .028, .0307}, Anchor{"VQ<2,8,1>", .0072, .0081}),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Lattice, Anchors,
-                         testing::Values(Anchor{"quip-2", .090, .092}, Anchor{"quip-4", .0093, .0099}),
+                         testing::Values(Anchor{"quip-2", .090, .092}, Anchor{"quip-4", .0085, .0092}),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Additive, Anchors,
                          testing::Values(Anchor{"VQ<8,8,2>", .08, .110, Effort::kFast},
