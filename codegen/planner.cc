@@ -1,0 +1,362 @@
+#include "codegen/planner.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "codegen/decode/decoder.h"
+#include "vq/base/check.h"
+#include "vq/base/error.h"
+#include "vq/tensor.h"
+
+namespace vqllm {
+namespace {
+
+constexpr int kMaxChunkWords = 16;  // registers that a row slot of codes may take
+constexpr int kMaxChunkCols = 256;
+constexpr int kMaxPlanned = 248;     // registers a thread that a plan may ask for
+constexpr int kXBudget = 32 * 1024;  // bytes of activations that a block of the fma kernel stages at once
+
+/// The free choices of one candidate.
+struct Choice {
+  Compute compute = Compute::kFma;
+  int warps_n = 4;
+  int warps_k = 1;
+  int row_slots = 1;
+  int chunk_pieces = 1;
+  int token_tile = 1;
+  int split = 1;
+  int x_slots = 1;
+  int held = 0;
+  double shared_share = 0;  ///< of the entries; < 0: as the slack allows
+  bool replicate = false;
+};
+
+int FragmentUnits(int unit_cols) { return unit_cols % 4 == 0 ? 1 : unit_cols % 2 == 0 ? 2 : 4; }
+
+/// Neighbouring units that a lane takes together: whole vectors of activations, and for group scales as many
+/// as one scale covers, up to 32 columns.
+int PieceUnits(const Format& f, const UnitShape& unit) {
+  if (unit.rows > 1) return 8;
+  int units = FragmentUnits(unit.cols);
+  while (units * unit.cols < 8 && 8 % (units * unit.cols) == 0 && f.kind == FormatKind::kTable) units *= 2;
+  if (f.scale == ScaleKind::kGroup && f.kind == FormatKind::kInt) {
+    while (units * unit.cols < 32 && f.group % (2 * units * unit.cols) == 0) units *= 2;
+  }
+  return units;
+}
+
+int64_t SegmentCols(const Request& request) {
+  const Scope& scope = request.format.scope;
+  const bool cut = request.format.kind == FormatKind::kTable &&
+                   (scope.kind == ScopeKind::kTile || scope.kind == ScopeKind::kInGroup);
+  return cut && scope.cols < request.k ? scope.cols : 0;
+}
+
+/// True where codebooks of the scope may be staged segment by segment with this layout.
+bool CanSegment(const Request& request, const WeightLayout& layout, int block_rows) {
+  const Scope& scope = request.format.scope;
+  if (request.format.kind != FormatKind::kTable) return false;
+  if (scope.kind == ScopeKind::kHeadChannel) return false;
+  if (scope.kind == ScopeKind::kTensor) return true;
+  if (SegmentCols(request) > 0 &&
+      scope.cols % (layout.pad_groups ? layout.ChunkCols() * layout.lanes_k : layout.ChunkCols()) != 0)
+    return false;
+  return scope.kind != ScopeKind::kTile || scope.rows >= request.n || scope.rows % block_rows == 0;
+}
+
+int RegisterEstimate(const Plan& plan) {
+  const WeightLayout& layout = plan.layout;
+  const UnitShape unit = UnitOf(plan.format);
+  const int fragment = FragmentUnits(layout.unit_cols);
+  int registers = 40 + layout.row_slots * layout.chunk_words;
+  for (const StageTier& tier : plan.stages) registers += tier.held > 0 ? unit.Pairs() : 0;
+  // Pointers of the tiers, and the entries of all stages under way.
+  if (plan.format.kind == FormatKind::kTable)
+    registers += plan.format.stages() * (2 + EntryWords(plan.format.subvector) / 2);
+  const int x = fragment * layout.unit_cols / 2;
+  if (plan.compute == Compute::kFma) {
+    registers += plan.token_tile * (2 * x + layout.row_slots * unit.rows * 2) + 2 * unit.Pairs() +
+                 3 * layout.row_slots;
+  } else if (plan.compute == Compute::kMma) {
+    // Fragments A and B, two values a register; the accumulators; addresses of the scales of each row.
+    registers += layout.row_slots * fragment * unit.Pairs() + layout.row_slots * plan.token_tile / 4 + 2 * x;
+    registers += 2 * plan.format.stages() * layout.row_slots;
+    if (plan.format.scale == ScaleKind::kGroup) registers += 4 * layout.row_slots;
+  } else {
+    registers += 2 * unit.Pairs() + 16;
+  }
+  // Addresses, loop counters and what ptxas keeps in flight grow with the kernel: a third more keeps all of
+  // the registry free of spills.
+  return (registers * 4 / 3 + 7) / 8 * 8;
+}
+
+void FillTiers(const Request& request, const Choice& choice, Plan& plan) {
+  const Format& f = request.format;
+  plan.stages.clear();
+  if (!HasCodebook(f)) return;
+  const bool lattice = f.kind == FormatKind::kLattice;
+  const int entry_words = lattice ? 1 : EntryWords(f.subvector);
+  const int stages = lattice ? 1 : f.stages();
+  const ArchLimits& limits = LimitsOf(request.gpu.arch);
+  const bool shared_allowed = !IndexesCodebooks(plan);
+  // The slack of one block (VQ-LLM, section V-C): what it can take without losing a resident neighbour.
+  int slack = 0;
+  if (choice.shared_share < 0 && shared_allowed) {
+    Plan bare = plan;
+    CompletePlan(bare, request.gpu);
+    slack = ComputeOccupancy(limits, bare.Threads(), bare.register_budget, bare.shared_bytes).slack_shared;
+  }
+  for (int stage = 0; stage < stages; ++stage) {
+    StageTier tier;
+    tier.entries = lattice ? 256 : f.entries[static_cast<size_t>(stage)];
+    tier.code_bits = lattice ? 16 : f.CodeBits(stage);
+    if (shared_allowed) {
+      if (!lattice && (tier.entries >= 32 || choice.held > 0))
+        tier.held = std::min(choice.held, tier.entries);
+      tier.shared = choice.shared_share < 0 ? std::min(tier.entries, slack / stages / (4 * entry_words))
+                                            : static_cast<int>(choice.shared_share * tier.entries);
+      if (tier.held >= tier.entries) tier.shared = 0;
+    }
+    if (choice.replicate && tier.shared > 0) tier.replicas = 32 / std::min(entry_words, 4);
+    if (request.pins.replicas > 0 && tier.shared > 0) tier.replicas = request.pins.replicas;
+    plan.stages.push_back(tier);
+  }
+}
+
+Plan Build(const Request& request, const Choice& choice) {
+  const Format& f = request.format;
+  const UnitShape unit = UnitOf(f);
+  Plan plan;
+  plan.op = request.op;
+  plan.format = f;
+  plan.m = request.op == OpKind::kDequant ? 1 : static_cast<int>(request.m);
+  plan.n = static_cast<int>(request.n);
+  plan.k = static_cast<int>(request.k);
+  plan.activation = request.activation;
+  plan.bias = request.bias;
+  plan.gpu = request.gpu.name;
+  plan.arch = request.gpu.arch;
+  plan.level = request.level;
+  plan.compute = choice.compute;
+  plan.fusion = choice.compute == Compute::kMma ? Fusion::kZeroShuffle : Fusion::kNone;
+  plan.warps_n = choice.warps_n;
+  plan.warps_k = choice.warps_k;
+  plan.split = choice.split;
+  plan.token_tile = choice.token_tile;
+  plan.x_slots = choice.compute == Compute::kMma ? std::max(2, choice.x_slots) : 1;
+
+  WeightLayout& layout = plan.layout;
+  layout.unit_rows = unit.rows;
+  layout.unit_cols = unit.cols;
+  layout.unit_bits = unit.bits;
+  layout.piece_units = PieceUnits(f, unit);
+  layout.chunk_pieces = choice.chunk_pieces;
+  layout.row_slots = choice.row_slots;
+  int64_t segment_cols = SegmentCols(request);
+  if (choice.compute == Compute::kMma) {
+    layout.lanes_row = 8;
+    layout.lanes_k = 4;
+    layout.pad_groups = true;
+  } else {
+    // As many lanes along k as there are chunks in a segment.
+    const int64_t chunks =
+        (std::max<int64_t>(segment_cols > 0 ? segment_cols : request.k, 1) + layout.ChunkCols() - 1) /
+        layout.ChunkCols();
+    layout.lanes_k = 32;
+    while (layout.lanes_k > 1 && layout.lanes_k / 2 >= chunks) layout.lanes_k /= 2;
+    layout.lanes_row = 32 / layout.lanes_k;
+  }
+  const bool scoped = f.kind == FormatKind::kTable && f.scope.kind != ScopeKind::kTensor;
+  plan.segmented = scoped && request.level != Level::kGc &&
+                   CanSegment(request, layout, choice.warps_n * layout.TileRows());
+  if (!plan.segmented) segment_cols = 0;
+  CompleteLayout(layout, request.n, request.k, segment_cols);
+  if (layout.chunk_words > kMaxChunkWords)
+    Fail("plan: chunk: found {} words, allowed: {}", layout.chunk_words, kMaxChunkWords);
+
+  if (choice.compute == Compute::kMma) {
+    plan.step_groups = choice.warps_k;
+  } else {
+    const int group_bytes = 2 * choice.token_tile * layout.lanes_k * layout.ChunkCols();
+    plan.step_groups = choice.compute == Compute::kStore ? 1 : std::max(1, kXBudget / group_bytes);
+    // Steps that waste no staged columns.
+    const int groups = static_cast<int>((layout.segment_chunks + layout.lanes_k - 1) / layout.lanes_k);
+    const int steps = (groups + plan.step_groups - 1) / plan.step_groups;
+    plan.step_groups = (groups + steps - 1) / steps;
+    if (choice.split > 1 && layout.segments == 1 && choice.compute == Compute::kFma)
+      plan.step_groups = std::min(plan.step_groups, (groups + choice.split - 1) / choice.split);
+  }
+  if (HasCodebook(f)) {
+    Choice none = choice;
+    none.held = 0;
+    none.shared_share = 0;
+    FillTiers(request, none, plan);
+    plan.register_budget = RegisterEstimate(plan);
+    FillTiers(request, choice, plan);
+  }
+  plan.register_budget = RegisterEstimate(plan);
+  if (plan.register_budget > kMaxPlanned) {
+    Fail("plan: registers: found {} a thread, allowed: {}", plan.register_budget, kMaxPlanned);
+  }
+  CompletePlan(plan, request.gpu);
+  return plan;
+}
+
+/// Tier choices of a level.
+std::vector<Choice> Tiers(const Request& request) {
+  const bool codebook = HasCodebook(request.format);
+  const bool mma_held = request.format.kind == FormatKind::kTable && request.op != OpKind::kDequant;
+  Choice gc, sc, o1, o2, all;
+  sc.shared_share = 1;
+  o1.shared_share = -1;
+  o2.shared_share = -1;
+  o2.held = mma_held ? 32 : 0;
+  all.shared_share = 1;
+  all.replicate = true;
+  if (!codebook) return {gc};
+  switch (request.level) {
+    case Level::kGc:
+      return {gc};
+    case Level::kSc:
+      return {sc, o1};  // what does not fit stays outside
+    case Level::kO1:
+      return {o1};
+    case Level::kO2:
+    case Level::kO3:
+    case Level::kO4:
+      return {o2};
+    case Level::kBest:
+      return {gc, sc, o1, o2, all};
+  }
+  VQLLM_CHECK(false);
+}
+
+int Pinned(int pin, int free) { return pin > 0 ? pin : free; }
+bool Allowed(int pin, int value) { return pin == 0 || pin == value; }
+
+/// Chunk sizes worth weighing: whole words first, few words else.
+std::vector<int> ChunkPieces(const Request& request, const UnitShape& unit, int piece_units) {
+  if (request.pins.chunk_pieces > 0) return {request.pins.chunk_pieces};
+  const int piece_bits = piece_units * unit.bits;
+  std::vector<int> sizes;
+  for (int pieces = 1; pieces <= 64; ++pieces) {
+    const int bits = pieces * piece_bits;
+    const int words = (bits + 31) / 32;
+    if (words > kMaxChunkWords || (pieces > 1 && pieces * piece_units * unit.cols > kMaxChunkCols)) break;
+    const double waste = 32.0 * words / bits - 1;
+    if (waste < 0.07 || pieces == 1) sizes.push_back(pieces);
+  }
+  return sizes;
+}
+
+void Enumerate(const Request& request, std::vector<Choice>& choices) {
+  const Format& f = request.format;
+  const UnitShape unit = UnitOf(f);
+  const PlanPins& pins = request.pins;
+  const bool mma_able = unit.rows == 1 && (!unit.bf16 || request.activation == DType::kBF16);
+  for (const Choice& tier : Tiers(request)) {
+    for (const int pieces : ChunkPieces(request, unit, PieceUnits(f, unit))) {
+      Choice base = tier;
+      base.chunk_pieces = pieces;
+      if (request.op == OpKind::kDequant) {
+        base.compute = Compute::kStore;
+        for (const int warps : {4, 8}) {
+          base.warps_n = Pinned(pins.warps_n, warps);
+          for (const int split : {1, 4}) {
+            base.split = Pinned(pins.split, split);
+            choices.push_back(base);
+          }
+        }
+        continue;
+      }
+      const bool fma = request.m <= 4 || !mma_able;
+      if (fma) {
+        base.compute = Compute::kFma;
+        base.token_tile =
+            Pinned(pins.token_tile, static_cast<int>(std::min<int64_t>(request.m, unit.rows > 4 ? 2 : 4)));
+        for (const int warps : {4, 8, 16}) {
+          for (const int slots : {1, 2, 4}) {
+            for (const int split : {1, 2, 4, 8}) {
+              if (!Allowed(pins.warps_n, warps) || !Allowed(pins.row_slots, slots) ||
+                  !Allowed(pins.split, split))
+                continue;
+              base.warps_n = warps;
+              base.row_slots = slots;
+              base.split = split;
+              choices.push_back(base);
+            }
+          }
+        }
+      }
+      if (mma_able && request.m > 1) {
+        base.compute = Compute::kMma;
+        for (const int tokens : {8, 16, 32, 64, 128}) {
+          if (tokens > 8 && tokens / 2 >= request.m) continue;
+          for (const int slots : {2, 4}) {
+            for (const int wn : {1, 2, 4, 8}) {
+              for (const int wk : {1, 2, 4, 8}) {
+                if (wn * wk < 4 || wn * wk > 8) continue;
+                for (const int split : {1, 2, 4}) {
+                  for (const int x_slots : {2, 3}) {
+                    if (!Allowed(pins.warps_n, wn) || !Allowed(pins.warps_k, wk) ||
+                        !Allowed(pins.row_slots, slots) || !Allowed(pins.split, split) ||
+                        !Allowed(pins.token_tile, tokens) || !Allowed(pins.x_slots, x_slots))
+                      continue;
+                    if (split > 1 && request.m > 128) continue;
+                    base.token_tile = tokens;
+                    base.row_slots = slots;
+                    base.warps_n = wn;
+                    base.warps_k = wk;
+                    base.split = split;
+                    base.x_slots = x_slots;
+                    choices.push_back(base);
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+PlanResult MakePlan(const Request& request, int keep) {
+  Validate(request);
+  if (request.format.kind == FormatKind::kDense && request.format.dtype == DType::kF32)
+    Fail("plan: format {}: dtype: found fp32, allowed: fp16, bf16", request.format.name);
+  std::vector<Choice> choices;
+  Enumerate(request, choices);
+  std::vector<Candidate> valid;
+  std::string why = "no choice matches the pins";
+  for (const Choice& choice : choices) {
+    try {
+      Candidate candidate;
+      candidate.plan = Build(request, choice);
+      candidate.counters = PredictCounters(candidate.plan);
+      candidate.time = ModelTime(candidate.plan, candidate.counters, request.gpu);
+      valid.push_back(std::move(candidate));
+    } catch (const Error& error) {  // a candidate that the GPU cannot run is not a failure of the request
+      why = error.what();
+    }
+  }
+  if (valid.empty())
+    Fail("plan: {} {}x{}x{} {}: nothing fits: {}", ToString(request.op), request.m, request.n, request.k,
+         request.format.name, why);
+  const auto cheaper = [](const Candidate& a, const Candidate& b) {
+    const double cost_a = a.time.lower_us + 0.1 * a.time.upper_us;
+    const double cost_b = b.time.lower_us + 0.1 * b.time.upper_us;
+    return cost_a < cost_b;
+  };
+  std::stable_sort(valid.begin(), valid.end(), cheaper);
+  PlanResult result;
+  result.considered = static_cast<int>(valid.size());
+  result.best = valid.front();
+  for (size_t i = 1; i < valid.size() && static_cast<int>(i) <= keep; ++i)
+    result.runners_up.push_back(valid[i]);
+  return result;
+}
+
+}  // namespace vqllm

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codegen/gpu.h"
+#include "vq/format.h"
+
+namespace vqllm {
+
+enum class OpKind : uint8_t {
+  kDequant,  ///< w [n, k] = the stored weights, scaled
+  kGemv,     ///< y [m, n] = x [m, k] W^T, 1 <= m <= 16
+  kGemm,     ///< the same for any m
+};
+
+/// How far the optimisations of the VQ-LLM paper (section VII) go, so that its ablation can be repeated.
+enum class Level : uint8_t {
+  kGc,    ///< all codebooks in global memory
+  kSc,    ///< all codebooks in shared memory, single copy
+  kO1,    ///< hot entries in shared memory as far as the slack goes, the others in global memory
+  kO2,    ///< and the hottest 32 in registers
+  kO3,    ///< and the work split along the axes where the codebook switches
+  kO4,    ///< and weights decoded straight into the registers of the mma
+  kBest,  ///< the cheapest plan of all, what the paper lacks included
+};
+
+/// Choices of a plan that the caller fixes; 0 leaves the choice to the planner.
+struct PlanPins {
+  int warps_n = 0;       ///< warps of a block side by side over outputs
+  int warps_k = 0;       ///< warps of a block that share outputs and split the reduction
+  int row_slots = 0;     ///< rows of codes that a lane works on at once
+  int split = 0;         ///< thread blocks that share outputs and split the reduction
+  int token_tile = 0;    ///< tokens of a block
+  int x_slots = 0;       ///< buffers of the copy pipeline
+  int replicas = 0;      ///< copies of each shared entry
+  int chunk_pieces = 0;  ///< pieces of a chunk, see WeightLayout
+};
+
+/// What is wanted: an op on a format at a shape, for a GPU.
+struct Request {
+  OpKind op = OpKind::kGemv;
+  Format format;
+  int64_t m = 1;                   ///< tokens; not used by dequant
+  int64_t n = 0;                   ///< outputs
+  int64_t k = 0;                   ///< inputs, the reduction
+  DType activation = DType::kF16;  ///< of x, y and of what dequant writes: fp16 or bf16
+  bool bias = false;               ///< y += bias [n], of the same type
+  Level level = Level::kBest;
+  PlanPins pins;
+  GpuSpec gpu;
+};
+
+const char* ToString(OpKind op);
+const char* ToString(Level level);
+/// Throw Error that lists the allowed words.
+OpKind ParseOp(std::string_view text);
+Level ParseLevel(std::string_view text);
+
+/// Throws Error that names the field of a request that is out of range. No size reaches a kernel that could
+/// overflow its 32-bit indices.
+void Validate(const Request& request);
+
+}  // namespace vqllm

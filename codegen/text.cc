@@ -1,0 +1,96 @@
+#include "codegen/text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "vq/base/check.h"
+
+namespace vqllm {
+namespace {
+
+std::vector<std::string> Lines(std::string_view raw) {
+  std::vector<std::string> lines;
+  if (raw.starts_with('\n')) raw.remove_prefix(1);
+  while (!raw.empty()) {
+    const size_t end = raw.find('\n');
+    std::string line(raw.substr(0, end));
+    while (!line.empty() && line.back() == ' ') line.pop_back();
+    lines.push_back(std::move(line));
+    raw = end == std::string_view::npos ? std::string_view() : raw.substr(end + 1);
+  }
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+size_t CommonIndent(const std::vector<std::string>& lines) {
+  size_t common = std::string::npos;
+  for (const std::string& line : lines) {
+    if (!line.empty()) common = std::min(common, line.find_first_not_of(' '));
+  }
+  return common == std::string::npos ? 0 : common;
+}
+
+const std::string& Value(std::string_view name, TextFields fields) {
+  for (const TextField& field : fields) {
+    if (field.name == name) return field.value;
+  }
+  VQLLM_CHECK(false, "no field {}", name);
+}
+
+std::string FillLine(const std::string& line, TextFields fields) {
+  std::string filled;
+  size_t at = 0;
+  while (true) {
+    const size_t open = line.find('$', at);
+    if (open == std::string::npos) break;
+    const size_t close = line.find('$', open + 1);
+    VQLLM_CHECK(close != std::string::npos, "field without end: {}", line);
+    filled += line.substr(at, open - at) + Value(line.substr(open + 1, close - open - 1), fields);
+    at = close + 1;
+  }
+  return filled + line.substr(at);
+}
+
+/// The name where the line is one field and nothing else.
+std::string_view OnlyField(std::string_view line) {
+  const size_t first = line.find_first_not_of(' ');
+  if (first == std::string_view::npos || line[first] != '$' || line.back() != '$') return {};
+  const std::string_view name = line.substr(first + 1, line.size() - first - 2);
+  return name.find('$') == std::string_view::npos ? name : std::string_view();
+}
+
+void Append(std::string_view raw, TextFields fields, size_t indent, std::string& out) {
+  const std::vector<std::string> lines = Lines(raw);
+  const size_t common = CommonIndent(lines);
+  for (const std::string& line : lines) {
+    if (line.empty()) {
+      out += '\n';
+      continue;
+    }
+    const std::string_view field = OnlyField(line);
+    if (!field.empty()) {
+      const std::string& value = Value(field, fields);
+      if (!value.empty()) Append(value, {}, indent + line.find_first_not_of(' ') - common, out);
+      continue;
+    }
+    out += std::string(indent, ' ') + FillLine(line.substr(common), fields) + '\n';
+  }
+}
+
+}  // namespace
+
+void TextWriter::Write(std::string_view raw, TextFields fields) {
+  Append(raw, fields, static_cast<size_t>(indent_), text_);
+}
+
+void TextWriter::Gap() {
+  if (!text_.empty() && !text_.ends_with("\n\n")) text_ += '\n';
+}
+
+std::string FillText(std::string_view raw, TextFields fields) {
+  std::string out;
+  Append(raw, fields, 0, out);
+  return out;
+}
+
+}  // namespace vqllm
