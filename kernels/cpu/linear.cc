@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "kernels/cpu/linear_tile.h"
+#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear_kernel.h"
 #include "vq/base/check.h"
 #include "vq/base/parallel.h"
 #include "vq/hadamard.h"
@@ -90,7 +91,15 @@ std::unique_ptr<Linear> PrepareLinear(const Tensor& weights, std::vector<float> 
 }
 
 void MultiplyAll(MatrixView<const float> x, std::span<const Product> products) {
-  for (const Product& product : products) product.weights->Multiply(x, product.y);
+  std::vector<StoredProduct> stored;
+  for (const Product& product : products) {
+    if (const auto* weights = dynamic_cast<const StoredLinear*>(product.weights)) {
+      stored.push_back({weights, product.y});
+    } else {
+      product.weights->Multiply(x, product.y);
+    }
+  }
+  MultiplyStored(x, stored);
 }
 
 }  // namespace vqllm::cpu

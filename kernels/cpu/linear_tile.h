@@ -1,14 +1,14 @@
 #pragma once
 
-#include "kernels/cpu/linear.h"
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/linear_kernel.h"
 
 namespace vqllm::cpu {
 
-/// Prepares the stored matrix W' of a tensor, its rotation, permutation and affine left aside.
-std::unique_ptr<Linear> PrepareStored(const Tensor& weights, std::vector<float> bias,
-                                      const LinearOptions& options);
-
-/// The kernel that serves every format and any m: tiles of rows are dequantised and multiplied by BLAS.
-std::unique_ptr<Linear> PrepareTiles(const Tensor& weights, std::vector<float> bias);
+/// Serves every format and any m, and every machine: tiles of rows are dequantised as the oracle does and
+/// multiplied by BLAS. The last resort: its scalar decoding is slow.
+std::unique_ptr<StoredLinear> PrepareTiles(const Tensor& weights, std::vector<float> bias);
 
 }  // namespace vqllm::cpu

@@ -1,0 +1,263 @@
+#include "kernels/cpu/linear_table_kernels.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "vq/base/check.h"
+
+#define HWY_WANT_AVX3_DL
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/linear_table_kernels.cc"
+#include <hwy/foreach_target.h>
+// After foreach_target.
+#include "kernels/cpu/linear-inl.h"
+
+VQLLM_BEFORE_NAMESPACE();
+namespace vqllm::cpu {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR
+
+/// kWidth values, in one vector or in several.
+template <int kWidth>
+struct Entry {
+  static constexpr int kStep = kWidth < kLanes ? kWidth : kLanes;
+  static constexpr int kVectors = kWidth / kStep;
+  using D = hn::CappedTag<float, kStep>;
+  using V = hn::Vec<D>;
+};
+
+/// Byte offset of an entry of 2^kShift bytes: code `kRow` of the 8 (or 4) in a word, by one shift and one
+/// mask.
+template <int kCodeBits, int kShift, int kRow>
+HWY_INLINE size_t EntryOffset(uint64_t word) {
+  constexpr uint64_t kMask = ((uint64_t{1} << kCodeBits) - 1) << kShift;
+  constexpr int kBy = kCodeBits * kRow - kShift;
+  if constexpr (kBy >= 0) return static_cast<size_t>(word >> kBy & kMask);
+  return static_cast<size_t>(word << -kBy & kMask);
+}
+
+template <TableKind kKind, int kWidth>
+struct Decoder {
+  using E = Entry<kWidth>;
+  static constexpr int kCodeBits = kKind == TableKind::kCode8 ? 8 : 16;
+  static constexpr int kValueBytes = kKind == TableKind::kCode16Half ? 2 : 4;
+  static constexpr int kShift = (kWidth == 4 ? 2 : kWidth == 8 ? 3 : 4) + (kValueBytes == 2 ? 1 : 2);
+
+  const uint8_t* book;
+
+  HWY_INLINE Decoder(const TableView& w, int64_t stage, int64_t book_index)
+      : book(static_cast<const uint8_t*>(w.books) +
+             (w.stage_begin[stage] + book_index * w.entries[stage] * kWidth) * kValueBytes) {}
+
+  template <int kRow>
+  HWY_INLINE typename E::V Get(const uint64_t* words, int v) const {
+    constexpr int kPerWord = 64 / kCodeBits;
+    const uint8_t* entry = book + EntryOffset<kCodeBits, kShift, kRow % kPerWord>(words[kRow / kPerWord]) +
+                           v * E::kStep * kValueBytes;
+    const typename E::D d;
+    if constexpr (kValueBytes == 4) {
+      return hn::LoadU(d, reinterpret_cast<const float*>(entry));
+    } else {
+      const hn::Rebind<uint16_t, typename E::D> bits;
+      const hn::Rebind<hwy::float16_t, typename E::D> half;
+      return hn::PromoteTo(d, hn::BitCast(half, hn::LoadU(bits, reinterpret_cast<const uint16_t*>(entry))));
+    }
+  }
+};
+
+/// E8P: absolute values by the high byte, then signs and a shift of a quarter by the low byte.
+template <>
+struct Decoder<TableKind::kLattice, 8> {
+  using E = Entry<8>;
+  const float* table;
+  float scale;
+
+  HWY_INLINE Decoder(const TableView& w, int64_t stage, int64_t)
+      : table(w.lattice), scale(w.stage_scales[stage]) {}
+
+  template <int kRow>
+  HWY_INLINE typename E::V Get(const uint64_t* words, int v) const {
+    const typename E::D d;
+    const uint64_t word = words[kRow / 4];
+    const size_t magnitude = static_cast<size_t>(word >> (16 * (kRow % 4) + 8) & 255);
+    const size_t signs = static_cast<size_t>(word >> (16 * (kRow % 4)) & 255);
+    const auto value = hn::Xor(hn::LoadU(d, table + 8 * magnitude + v * E::kStep),
+                               hn::LoadU(d, table + 2048 + 8 * signs + v * E::kStep));
+    return hn::Mul(hn::Add(value, hn::Set(d, table[4096 + signs])), hn::Set(d, scale));
+  }
+};
+
+/// Rows [kFirst, kFirst + kRows) of a strip times kM operand rows. sums [kM][kRows][kWidth]; the lanes are
+/// not added yet.
+template <TableKind kKind, int kWidth, int kFirst, int kRows, int kM>
+HWY_NOINLINE void StripProduct(const TableView& w, const uint8_t* operand, int64_t stride, int64_t strip,
+                               float* sums) {
+  using E = Entry<kWidth>;
+  using V = typename E::V;
+  constexpr int kV = E::kVectors;
+  constexpr int64_t kCodeBytes = kKind == TableKind::kCode8 ? 1 : 2;
+  const typename E::D d;
+  std::fill(sums, sums + kM * kRows * kWidth, 0.0f);
+  const uint8_t* codes = w.codes + strip * w.positions * w.stages * 8 * kCodeBytes;
+  const int64_t tile_book = strip / w.tile_strips * w.tile_books;
+  const int64_t groups = w.groups();
+  for (int64_t g = 0; g < groups; ++g) {
+    V acc[kM][kRows][kV];
+    for (int t = 0; t < kM; ++t) {
+      for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kV; ++v) acc[t][r][v] = hn::Zero(d);
+      }
+    }
+    const int64_t end = std::min(w.positions, (g + 1) * w.group_positions);
+    for (int64_t p = g * w.group_positions; p < end; ++p) {
+      V x[kM][kV];
+      for (int t = 0; t < kM; ++t) {
+        const float* from = reinterpret_cast<const float*>(operand + t * stride) + p * kWidth;
+        for (int v = 0; v < kV; ++v) x[t][v] = hn::LoadU(d, from + v * E::kStep);
+      }
+      for (int64_t stage = 0; stage < w.stages; ++stage) {
+        const Decoder<kKind, kWidth> decoder(w, stage, tile_book + w.book_of[p]);
+        uint64_t words[kCodeBytes];
+        std::memcpy(words, codes + (p * w.stages + stage) * 8 * kCodeBytes, sizeof(words));
+        const auto row = [&](auto index) HWY_ATTR {
+          constexpr int kRow = decltype(index)::value;
+          if constexpr (kRow < kRows) {
+            for (int v = 0; v < kV; ++v) {
+              const V value = decoder.template Get<kFirst + kRow>(words, v);
+              for (int t = 0; t < kM; ++t) acc[t][kRow][v] = hn::MulAdd(value, x[t][v], acc[t][kRow][v]);
+            }
+          }
+        };
+        row(std::integral_constant<int, 0>());
+        row(std::integral_constant<int, 1>());
+        row(std::integral_constant<int, 2>());
+        row(std::integral_constant<int, 3>());
+        row(std::integral_constant<int, 4>());
+        row(std::integral_constant<int, 5>());
+        row(std::integral_constant<int, 6>());
+        row(std::integral_constant<int, 7>());
+      }
+    }
+    const float* scales = w.scales + (strip * groups + g) * 8 * (w.out ? kWidth : 1);
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kV; ++v) {
+        const V scale = w.out ? hn::LoadU(d, scales + (kFirst + r) * kWidth + v * E::kStep)
+                              : hn::Set(d, scales[kFirst + r]);
+        for (int t = 0; t < kM; ++t) {
+          float* sum = sums + (t * kRows + r) * kWidth + v * E::kStep;
+          hn::StoreU(hn::MulAdd(scale, acc[t][r][v], hn::LoadU(d, sum)), d, sum);
+        }
+      }
+    }
+  }
+}
+
+template <TableKind kKind, int kWidth, int kFirst, int kRows, int kM>
+HWY_INLINE void Part(const TableView& w, const uint8_t* operand, int64_t stride, int64_t strip, int64_t token,
+                     MatrixView<float> y) {
+  const typename Entry<kWidth>::D d;
+  HWY_ALIGN float sums[kM * kRows * kWidth];
+  StripProduct<kKind, kWidth, kFirst, kRows, kM>(w, operand + token * stride, stride, strip, sums);
+  for (int t = 0; t < kM; ++t) {
+    for (int r = 0; r < kRows && strip * 8 + kFirst + r < w.code_rows; ++r) {
+      const float* sum = sums + (t * kRows + r) * kWidth;
+      const int64_t row = strip * 8 + kFirst + r;
+      if (w.out) {
+        const int64_t n = std::min(w.subvector, y.cols - row * w.subvector);
+        std::copy_n(sum, n, y.Row(token + t) + row * w.subvector);
+      } else {
+        auto total = hn::LoadU(d, sum);
+        for (int v = 1; v < Entry<kWidth>::kVectors; ++v)
+          total = hn::Add(total, hn::LoadU(d, sum + v * Entry<kWidth>::kStep));
+        y(token + t, row) = hn::GetLane(hn::SumOfLanes(d, total));
+      }
+    }
+  }
+}
+
+/// Sums that fit the registers: 8 rows for one row of x; for two, 8 where there are 32 registers.
+template <TableKind kKind, int kWidth>
+void Product(const TableView& w, const uint8_t* operand, int64_t begin, int64_t end, MatrixView<float> y) {
+  const int64_t stride = w.positions * kWidth * 4;
+  constexpr bool kHalves = Entry<kWidth>::kVectors > 1;
+  for (int64_t strip = begin / 8; strip * 8 < end; ++strip) {
+    int64_t token = 0;
+    for (; token + 2 <= y.rows; token += 2) {
+      if constexpr (kLanes == 16 && !kHalves) {
+        Part<kKind, kWidth, 0, 8, 2>(w, operand, stride, strip, token, y);
+      } else {
+        Part<kKind, kWidth, 0, 4, 2>(w, operand, stride, strip, token, y);
+        Part<kKind, kWidth, 4, 4, 2>(w, operand, stride, strip, token, y);
+      }
+    }
+    if (token == y.rows) continue;
+    if constexpr (kHalves) {
+      Part<kKind, kWidth, 0, 4, 1>(w, operand, stride, strip, token, y);
+      Part<kKind, kWidth, 4, 4, 1>(w, operand, stride, strip, token, y);
+    } else {
+      Part<kKind, kWidth, 0, 8, 1>(w, operand, stride, strip, token, y);
+    }
+  }
+}
+
+template <TableKind kKind>
+void ByWidth(const TableView& w, const uint8_t* operand, int64_t begin, int64_t end, MatrixView<float> y) {
+  switch (w.width) {
+    case 4:
+      return Product<kKind, 4>(w, operand, begin, end, y);
+    case 8:
+      return Product<kKind, 8>(w, operand, begin, end, y);
+    default:
+      return Product<kKind, 16>(w, operand, begin, end, y);
+  }
+}
+
+void AnyProduct(const TableView& w, const uint8_t* operand, int64_t begin, int64_t end, MatrixView<float> y) {
+  switch (w.kind) {
+    case TableKind::kCode8:
+      return ByWidth<TableKind::kCode8>(w, operand, begin, end, y);
+    case TableKind::kCode16:
+      return ByWidth<TableKind::kCode16>(w, operand, begin, end, y);
+    case TableKind::kCode16Half:
+      return ByWidth<TableKind::kCode16Half>(w, operand, begin, end, y);
+    case TableKind::kLattice:
+      return Product<TableKind::kLattice, 8>(w, operand, begin, end, y);
+  }
+}
+
+#else  // HWY_SCALAR: HaveVectors() is false and nothing calls these.
+
+void AnyProduct(const TableView&, const uint8_t*, int64_t, int64_t, MatrixView<float>) { VQLLM_CHECK(false); }
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace vqllm::cpu
+VQLLM_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vqllm::cpu {
+
+HWY_EXPORT(AnyProduct);
+
+void TableProduct(const TableView& w, const uint8_t* operand, int64_t begin, int64_t end,
+                  MatrixView<float> y) {
+  HWY_DYNAMIC_DISPATCH(AnyProduct)(w, operand, begin, end, y);
+}
+
+void PadActivations(const TableView& w, const float* x, int64_t begin, int64_t end, uint8_t* operand) {
+  float* out = reinterpret_cast<float*>(operand) + begin * w.width;
+  for (int64_t p = begin; p < end; ++p, out += w.width) {
+    if (w.out) {
+      std::fill(out, out + w.width, x[p]);
+    } else {
+      const int64_t n = std::min(w.subvector, w.cols - p * w.subvector);
+      std::copy_n(x + p * w.subvector, n, out);
+      std::fill(out + n, out + w.width, 0.0f);
+    }
+  }
+}
+
+}  // namespace vqllm::cpu
+#endif
