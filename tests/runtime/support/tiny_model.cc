@@ -180,7 +180,9 @@ void WriteTinyModel(const std::filesystem::path& folder, const nlohmann::json& j
   const std::vector<float> embedding = Random(rng, c.vocab * c.hidden, 0.7f);
   writer.Add("model.embed_tokens.weight", {c.vocab, c.hidden}, embedding);
   if (lm_head == 1) writer.Add("lm_head.weight", {c.vocab, c.hidden}, embedding);
-  if (lm_head == 2) writer.Add("lm_head.weight", {c.vocab, c.hidden}, Random(rng, c.vocab * c.hidden, 0.7f));
+  Rng other(seed + 1);  // the layers stay the same whatever the lm_head
+  if (lm_head == 2)
+    writer.Add("lm_head.weight", {c.vocab, c.hidden}, Random(other, c.vocab * c.hidden, 0.7f));
   for (int layer = 0; layer < c.layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     for (const LinearSlot& slot : LinearSlots()) {
