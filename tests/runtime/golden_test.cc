@@ -114,9 +114,7 @@ TEST_P(Gguf, LogitsAreThoseOfLlamaCpp) {
   const std::string raw = ReadTextFile(test::DataDir() / "gguf/logits" / (name + ".logits_8x512_f32.bin"));
   std::vector<float> wanted(raw.size() / 4);
   std::memcpy(wanted.data(), raw.data(), raw.size());
-  const std::vector<int32_t> text =
-      model.tokenizer->Encode(ReadTextFile(test::DataDir() / "text/tinystories_first60000.txt"), {});
-  EXPECT_LT(LargestDifference(AllLogits(model, {text.begin(), text.begin() + 8}), wanted),
+  EXPECT_LT(LargestDifference(AllLogits(model, {1, 403, 407, 261, 378, 432, 383, 286}), wanted),
             GetParam().tolerance);
 }
 
