@@ -37,6 +37,24 @@ void CheckImportance(std::span<const float> importance, int64_t cols, const std:
   }
 }
 
+void CheckHessian(const Format& format, std::span<const float> hessian, int64_t cols,
+                  const std::string& what) {
+  if (hessian.empty()) return;
+  if (format.kind != FormatKind::kTable || format.axis != Axis::kIn || format.rotation) {
+    Fail("{}: hessian: found one for format {}, allowed: for tables along inputs without rotation", what,
+         format.name);
+  }
+  if (static_cast<int64_t>(hessian.size()) != cols * cols)
+    Fail("{}: hessian: found {} values, allowed: {} x {}", what, hessian.size(), cols, cols);
+  for (int64_t i = 0; i < cols; ++i) {
+    for (int64_t j = 0; j < cols; ++j) {
+      const float value = hessian[static_cast<size_t>(i * cols + j)];
+      if (!std::isfinite(value) || (i == j && value < 0))
+        Fail("{}: hessian [{}, {}]: found {}, allowed: finite, 0 or more on the diagonal", what, i, j, value);
+    }
+  }
+}
+
 /// Sums of squares behind RelativeMse.
 struct Squares {
   double error = 0;
@@ -160,6 +178,7 @@ Tensor Quantize(const Format& format, MatrixView<const float> weights, const Qua
   }
   CheckFinite(weights, what);
   CheckImportance(options.importance, weights.cols, what);
+  CheckHessian(format, options.hessian, weights.cols, what);
   QuantizeReport local;
   QuantizeReport& out = report ? *report : local;
   out = {};

@@ -24,6 +24,11 @@ struct QuantizeOptions {
   /// Hessian), [cols], >= 0, finite; empty: all 1. Used by kTable without rotation. Columns below a
   /// thousandth of the mean weigh that much; where all are 0, the error is not weighted.
   std::span<const float> importance;
+  /// H = sum of x x^T over inputs x of calibration, [cols, cols], symmetric, positive semidefinite: codes are
+  /// then chosen for the error of the outputs, tr((W - W') H (W - W')^T), and its diagonal serves as
+  /// importance where that is empty. Used by kTable along inputs without rotation; empty: H = identity. Takes
+  /// one more copy of the matrix.
+  std::span<const float> hessian;
 };
 
 /// What happened while a tensor was quantised; printed by the commands.
