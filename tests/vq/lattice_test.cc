@@ -94,7 +94,8 @@ TEST(E8p, CodesAndValuesAreThoseOfQuipSharp) {
     ASSERT_EQ(ToQuipSharp(code), codes[s]);
     const Vector decoded = Decode(code);
     for (size_t i = 0; i < 8; ++i) ASSERT_EQ(decoded[i], values[8 * s + i]);
-    const float* x = input.data() + 8 * s;
+    float x[8];
+    for (size_t i = 0; i < 8; ++i) x[i] = 1.03f * input[8 * s + i];  // "scale_applied_to_input" of the file
     const uint16_t ours = Encode(x);
     if (ours == code) continue;
     ++different;  // a tie within rounding
