@@ -22,7 +22,15 @@ constexpr int64_t kAnyRows = int64_t{1} << 40;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int64_t RowGrain(const Tensor& weights, int64_t tile_rows) {
+/// Outputs of one tile for BLAS: many enough that packing x, which BLAS does anew for every tile, is hidden,
+/// and few enough that the fp32 tile stays in L2.
+int64_t BlasGrain(const Tensor& weights, int64_t tile_rows) {
+  constexpr int64_t kTileBytes = 2 << 20;
+  const int64_t by_bytes = std::max<int64_t>(64, kTileBytes / 4 / std::max<int64_t>(1, weights.cols));
+  return CeilDiv(std::min<int64_t>(by_bytes, 256), tile_rows) * tile_rows;
+}
+
+int64_t FusedGrain(const Tensor& weights, int64_t tile_rows) {
   const int64_t row_bytes = std::max<int64_t>(1, StoredBytes(weights) / std::max<int64_t>(1, weights.rows));
   const int64_t by_bytes = CeilDiv(kGrainBytes, row_bytes);
   const int64_t by_balance = CeilDiv(weights.rows, 8);  // small matrices still feed several threads
@@ -102,13 +110,14 @@ void MultiplyPanel(MatrixView<const float> x, std::span<const StoredProduct> pro
   std::vector<int64_t> ends;
   for (const StoredProduct& product : products) {
     ends.push_back((ends.empty() ? 0 : ends.back()) +
-                   CeilDiv(product.weights->rows(), product.weights->row_grain()));
+                   CeilDiv(product.weights->rows(), product.weights->row_grain(x.rows)));
   }
   ParallelFor(ends.back(), 1, [&](int64_t index, int64_t) {
     const Place place = Find(ends, index);
     const StoredProduct& product = products[place.owner];
-    const int64_t begin = place.local * product.weights->row_grain();
-    const int64_t end = std::min(product.weights->rows(), begin + product.weights->row_grain());
+    const int64_t grain = product.weights->row_grain(x.rows);
+    const int64_t begin = place.local * grain;
+    const int64_t end = std::min(product.weights->rows(), begin + grain);
     product.weights->MultiplyRows(x, operands.Of(place.owner), begin, end, product.y);
   });
 }
@@ -120,7 +129,8 @@ StoredLinear::StoredLinear(const Tensor& weights, std::vector<float> bias, std::
     : Linear(weights.rows, weights.cols),
       fused_name_(std::move(fused_name)),
       fused_max_m_(fused_max_m),
-      row_grain_(RowGrain(weights, tile_rows)),
+      fused_grain_(FusedGrain(weights, tile_rows)),
+      blas_grain_(BlasGrain(weights, tile_rows)),
       bias_(std::move(bias)) {}
 
 void StoredLinear::PrepareOperand(const float*, int64_t, uint8_t*) const { VQLLM_CHECK(false); }

@@ -41,11 +41,11 @@ class StoredLinear : public Linear {
   virtual Operand FusedOperand() const { return {}; }
   /// Prepares one piece of one row of x into operand [row_bytes].
   virtual void PrepareOperand(const float* x, int64_t piece, uint8_t* operand) const;
-  /// Outputs [begin, end) of every row of x, bias included; begin is a multiple of row_grain().
+  /// Outputs [begin, end) of every row of x, bias included; begin is a multiple of row_grain(x.rows).
   void MultiplyRows(MatrixView<const float> x, const uint8_t* operand, int64_t begin, int64_t end,
                     MatrixView<float> y) const;
   /// Outputs that a thread takes at once.
-  int64_t row_grain() const { return row_grain_; }
+  int64_t row_grain(int64_t m) const { return UseFused(m) ? fused_grain_ : blas_grain_; }
 
  protected:
   /// `fused_max_m`: the largest m that the fused kernel serves. `tile_rows`: outputs that lie together in
@@ -63,7 +63,8 @@ class StoredLinear : public Linear {
  private:
   std::string fused_name_;
   int64_t fused_max_m_;
-  int64_t row_grain_;
+  int64_t fused_grain_;
+  int64_t blas_grain_;
   std::vector<float> bias_;
 };
 

@@ -1,7 +1,7 @@
 #include "kernels/cpu/linear_table_kernels.h"
 
 #include <algorithm>
-#include <type_traits>
+#include <bit>
 
 #include "vq/base/check.h"
 
@@ -27,14 +27,13 @@ struct Entry {
   using V = hn::Vec<D>;
 };
 
-/// Byte offset of an entry of 2^kShift bytes: code `kRow` of the 8 (or 4) in a word, by one shift and one
+/// Byte offset of an entry of 2^shift bytes: code `row` of the 8 (or 4) in a word, by one rotation and one
 /// mask.
-template <int kCodeBits, int kShift, int kRow>
-HWY_INLINE size_t EntryOffset(uint64_t word) {
+template <int kCodeBits, int kShift>
+HWY_INLINE size_t EntryOffset(uint64_t word, int row) {
   constexpr uint64_t kMask = ((uint64_t{1} << kCodeBits) - 1) << kShift;
-  constexpr int kBy = kCodeBits * kRow - kShift;
-  if constexpr (kBy >= 0) return static_cast<size_t>(word >> kBy & kMask);
-  return static_cast<size_t>(word << -kBy & kMask);
+  // A rotation into another register (rorx) needs no copy of the word before it, as a shift does.
+  return static_cast<size_t>(std::rotr(word, kCodeBits * row - kShift) & kMask);
 }
 
 template <TableKind kKind, int kWidth>
@@ -50,10 +49,9 @@ struct Decoder {
       : book(static_cast<const uint8_t*>(w.books) +
              (w.stage_begin[stage] + book_index * w.entries[stage] * kWidth) * kValueBytes) {}
 
-  template <int kRow>
-  HWY_INLINE typename E::V Get(const uint64_t* words, int v) const {
+  HWY_INLINE typename E::V Get(const uint64_t* words, int row, int v) const {
     constexpr int kPerWord = 64 / kCodeBits;
-    const uint8_t* entry = book + EntryOffset<kCodeBits, kShift, kRow % kPerWord>(words[kRow / kPerWord]) +
+    const uint8_t* entry = book + EntryOffset<kCodeBits, kShift>(words[row / kPerWord], row % kPerWord) +
                            v * E::kStep * kValueBytes;
     const typename E::D d;
     if constexpr (kValueBytes == 4) {
@@ -76,12 +74,11 @@ struct Decoder<TableKind::kLattice, 8> {
   HWY_INLINE Decoder(const TableView& w, int64_t stage, int64_t)
       : table(w.lattice), scale(w.stage_scales[stage]) {}
 
-  template <int kRow>
-  HWY_INLINE typename E::V Get(const uint64_t* words, int v) const {
+  HWY_INLINE typename E::V Get(const uint64_t* words, int row, int v) const {
     const typename E::D d;
-    const uint64_t word = words[kRow / 4];
-    const size_t magnitude = static_cast<size_t>(word >> (16 * (kRow % 4) + 8) & 255);
-    const size_t signs = static_cast<size_t>(word >> (16 * (kRow % 4)) & 255);
+    const uint64_t word = words[row / 4];
+    const size_t magnitude = static_cast<size_t>(word >> (16 * (row % 4) + 8) & 255);
+    const size_t signs = static_cast<size_t>(word >> (16 * (row % 4)) & 255);
     const auto value = hn::Xor(hn::LoadU(d, table + 8 * magnitude + v * E::kStep),
                                hn::LoadU(d, table + 2048 + 8 * signs + v * E::kStep));
     return hn::Mul(hn::Add(value, hn::Set(d, table[4096 + signs])), hn::Set(d, scale));
@@ -120,33 +117,33 @@ HWY_NOINLINE void StripProduct(const TableView& w, const uint8_t* operand, int64
         const Decoder<kKind, kWidth> decoder(w, stage, tile_book + w.book_of[p]);
         uint64_t words[kCodeBytes];
         std::memcpy(words, codes + (p * w.stages + stage) * 8 * kCodeBytes, sizeof(words));
-        const auto row = [&](auto index) HWY_ATTR {
-          constexpr int kRow = decltype(index)::value;
-          if constexpr (kRow < kRows) {
-            for (int v = 0; v < kV; ++v) {
-              const V value = decoder.template Get<kFirst + kRow>(words, v);
-              for (int t = 0; t < kM; ++t) acc[t][kRow][v] = hn::MulAdd(value, x[t][v], acc[t][kRow][v]);
-            }
+        // Constant bounds: the compiler unrolls and keeps the sums in registers. (Lambdas by row do not do:
+        // sums captured by reference stay in memory, three times as slow.)
+        for (int r = 0; r < kRows; ++r) {
+          for (int v = 0; v < kV; ++v) {
+            const V value = decoder.Get(words, kFirst + r, v);
+            for (int t = 0; t < kM; ++t) acc[t][r][v] = hn::MulAdd(value, x[t][v], acc[t][r][v]);
           }
-        };
-        row(std::integral_constant<int, 0>());
-        row(std::integral_constant<int, 1>());
-        row(std::integral_constant<int, 2>());
-        row(std::integral_constant<int, 3>());
-        row(std::integral_constant<int, 4>());
-        row(std::integral_constant<int, 5>());
-        row(std::integral_constant<int, 6>());
-        row(std::integral_constant<int, 7>());
+        }
       }
     }
-    const float* scales = w.scales + (strip * groups + g) * 8 * (w.out ? kWidth : 1);
-    for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < kV; ++v) {
-        const V scale = w.out ? hn::LoadU(d, scales + (kFirst + r) * kWidth + v * E::kStep)
-                              : hn::Set(d, scales[kFirst + r]);
-        for (int t = 0; t < kM; ++t) {
+    // No branch inside: these loops too must unroll, or the sums would live in memory from the start.
+    const float* scales = w.scales + ((strip * groups + g) * 8 + kFirst) * (w.out ? kWidth : 1);
+    V scale[kRows][kV];
+    if (w.out) {
+      for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kV; ++v) scale[r][v] = hn::LoadU(d, scales + r * kWidth + v * E::kStep);
+      }
+    } else {
+      for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kV; ++v) scale[r][v] = hn::Set(d, scales[r]);
+      }
+    }
+    for (int t = 0; t < kM; ++t) {
+      for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kV; ++v) {
           float* sum = sums + (t * kRows + r) * kWidth + v * E::kStep;
-          hn::StoreU(hn::MulAdd(scale, acc[t][r][v], hn::LoadU(d, sum)), d, sum);
+          hn::StoreU(hn::MulAdd(scale[r][v], acc[t][r][v], hn::LoadU(d, sum)), d, sum);
         }
       }
     }
