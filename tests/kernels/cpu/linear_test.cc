@@ -5,6 +5,7 @@
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #include <hwy/targets.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -127,7 +128,7 @@ std::vector<std::string> WeightFormats() {
         "VQ<8,4,8>-row", "VQ<2,4,1>-ingroup64-g64", "VQ<4,8,1>-tile24x40", "VQ<4,8,1>-tile30x40-g20",
         "VQ<7,9,2>-out", "VQ<8,12,1>-out-row", "VQ<6,4,2>-out-ingroup32-g48", "VQ<4,8,2>-head", "VQ<3,2,4>",
         "VQ<4,4,1>-tile96x64"}) {
-    names.push_back(odd);
+    if (std::find(names.begin(), names.end(), odd) == names.end()) names.push_back(odd);
   }
   return names;
 }
