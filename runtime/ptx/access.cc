@@ -75,7 +75,8 @@ void MarkInitialised(Segment& segment, const Lanes32& lanes, uint32_t mask, uint
     const uint64_t offset = lanes.address[lane] - segment.base;
     uint64_t* word = &segment.written[offset >> 6];
     const uint64_t bits = ones << (offset & 63);
-    if ((__atomic_load_n(word, __ATOMIC_RELAXED) & bits) != bits) __atomic_fetch_or(word, bits, __ATOMIC_RELAXED);
+    if ((__atomic_load_n(word, __ATOMIC_RELAXED) & bits) != bits)
+      __atomic_fetch_or(word, bits, __ATOMIC_RELAXED);
   });
 }
 
@@ -85,7 +86,8 @@ void NoteSegment(Warp& warp, const Lanes32& lanes, uint32_t mask, uint32_t bytes
   const GlobalShadow::Access access = kind == AccessKind::kStore    ? GlobalShadow::Access::kStore
                                       : kind == AccessKind::kAtomic ? GlobalShadow::Access::kAtomic
                                                                     : GlobalShadow::Access::kLoad;
-  const uint32_t fresh = block.global->Touch(warp, index, list, access, kind == AccessKind::kStore && bytes < 4);
+  const uint32_t fresh =
+      block.global->Touch(warp, index, list, access, kind == AccessKind::kStore && bytes < 4);
   block.counters[kind == AccessKind::kStore || kind == AccessKind::kAtomic
                      ? Counter::kGlobalStoreSectorsPerBlock
                      : Counter::kGlobalLoadSectorsPerBlock] += fresh;
@@ -106,7 +108,8 @@ struct RequestCounters {
 };
 constexpr RequestCounters kGlobalCounters[] = {
     {Counter::kGlobalLoadRequests, Counter::kGlobalLoadBytes, Counter::kGlobalLoadSectors, Counter::kCount},
-    {Counter::kGlobalStoreRequests, Counter::kGlobalStoreBytes, Counter::kGlobalStoreSectors, Counter::kCount},
+    {Counter::kGlobalStoreRequests, Counter::kGlobalStoreBytes, Counter::kGlobalStoreSectors,
+     Counter::kCount},
     {Counter::kGlobalAtomicRequests, Counter::kCount, Counter::kGlobalAtomicSectors, Counter::kCount},
     {Counter::kAsyncCopyRequests, Counter::kAsyncCopyBytes, Counter::kAsyncCopySectors, Counter::kCount},
 };
@@ -202,7 +205,8 @@ uint32_t ResolveConst(Warp& warp, Lanes32& lanes, uint32_t mask, uint32_t bytes,
                         [&](int, uint64_t offset) { return const_cast<uint8_t*>(data) + offset; });
 }
 
-void NoteGlobal(Warp& warp, const Lanes32& lanes, uint32_t mask, uint32_t bytes, int segment, AccessKind kind) {
+void NoteGlobal(Warp& warp, const Lanes32& lanes, uint32_t mask, uint32_t bytes, int segment,
+                AccessKind kind) {
   Block& block = *warp.block;
   if (mask == 0) return;
   const bool stores = kind == AccessKind::kStore || kind == AccessKind::kAtomic;
@@ -210,9 +214,8 @@ void NoteGlobal(Warp& warp, const Lanes32& lanes, uint32_t mask, uint32_t bytes,
     if (segment >= 0) {
       block.stored[static_cast<size_t>(segment)] = 1;
     } else {
-      ForLanes(mask, [&](int i) {
-        block.stored[static_cast<size_t>(block.memory->Find(lanes.address[i]))] = 1;
-      });
+      ForLanes(mask,
+               [&](int i) { block.stored[static_cast<size_t>(block.memory->Find(lanes.address[i]))] = 1; });
     }
   }
   if (!block.count && !block.check) return;
@@ -262,18 +265,21 @@ void NoteShared(Warp& warp, const Lanes32& lanes, uint32_t mask, uint32_t bytes,
   if (!block.check) return;
   switch (kind) {
     case AccessKind::kLoad:
-      ForLanes(mask, [&](int i) { block.shadow.Read(warp, i, static_cast<uint32_t>(lanes.address[i]), bytes); });
+      ForLanes(mask,
+               [&](int i) { block.shadow.Read(warp, i, static_cast<uint32_t>(lanes.address[i]), bytes); });
       return;
     case AccessKind::kStore:
-      ForLanes(mask, [&](int i) { block.shadow.Write(warp, i, static_cast<uint32_t>(lanes.address[i]), bytes); });
+      ForLanes(mask,
+               [&](int i) { block.shadow.Write(warp, i, static_cast<uint32_t>(lanes.address[i]), bytes); });
       return;
     case AccessKind::kAtomic:
       ForLanes(mask,
                [&](int i) { block.shadow.Atomic(warp, i, static_cast<uint32_t>(lanes.address[i]), bytes); });
       return;
     case AccessKind::kCopy:
-      ForLanes(mask,
-               [&](int i) { block.shadow.BeginCopy(warp, i, static_cast<uint32_t>(lanes.address[i]), bytes); });
+      ForLanes(mask, [&](int i) {
+        block.shadow.BeginCopy(warp, i, static_cast<uint32_t>(lanes.address[i]), bytes);
+      });
       return;
   }
 }

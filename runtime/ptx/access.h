@@ -6,8 +6,8 @@
 #include "runtime/ptx/traffic.h"
 #include "runtime/ptx/warp.h"
 
-/// Addresses of a warp's lanes, checked and turned into pointers. Shared by loads, stores, atomics, copies and
-/// matrix moves. Internal.
+/// Addresses of a warp's lanes, checked and turned into pointers. Shared by loads, stores, atomics, copies
+/// and matrix moves. Internal.
 namespace vqllm::ptx {
 
 /// What a memory request does, for counters and shadows.
@@ -31,7 +31,8 @@ uint32_t ResolveConst(Warp& warp, Lanes32& lanes, uint32_t mask, uint32_t bytes,
 
 /// Counts a request and tells the shadows, for lanes that were resolved. `segment` is what ResolveGlobal
 /// found, -1 where the lanes fall into several.
-void NoteGlobal(Warp& warp, const Lanes32& lanes, uint32_t mask, uint32_t bytes, int segment, AccessKind kind);
+void NoteGlobal(Warp& warp, const Lanes32& lanes, uint32_t mask, uint32_t bytes, int segment,
+                AccessKind kind);
 void NoteShared(Warp& warp, const Lanes32& lanes, uint32_t mask, uint32_t bytes, AccessKind kind);
 
 /// Splits generic addresses by window: the masks of the lanes of each space. Window addresses become offsets.

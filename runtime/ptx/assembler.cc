@@ -8,8 +8,8 @@
 namespace vqllm::ptx {
 namespace {
 
-constexpr uint64_t kMaxConstBank = 10 * 65536;         // ten banks of 64 KiB
-constexpr uint64_t kMaxLocalBytes = 512 * 1024;        // of one thread, the limit of the CUDA guide
+constexpr uint64_t kMaxConstBank = 10 * 65536;   // ten banks of 64 KiB
+constexpr uint64_t kMaxLocalBytes = 512 * 1024;  // of one thread, the limit of the CUDA guide
 constexpr uint64_t kMaxWarpRegisters = uint64_t{1} << 24;
 
 uint64_t AlignUp(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
@@ -51,11 +51,12 @@ void Assembler::LayOutFunction(int index) {
   uint64_t arguments = 0;
   for (size_t i = 0; i < syntax.variables.size(); ++i) {
     const Variable& variable = syntax.variables[i];
-    const bool is_argument = syntax.is_kernel && std::ranges::count(syntax.parameters, static_cast<int>(i)) > 0;
+    const bool is_argument =
+        syntax.is_kernel && std::ranges::count(syntax.parameters, static_cast<int>(i)) > 0;
     if (variable.space == Space::kShared) {
       offsets[i] = static_cast<uint32_t>(program_.variables.size());
-      program_.variables.push_back({std::string(variable.name), Space::kShared, variable.bytes, variable.align,
-                                    0, false, {}});
+      program_.variables.push_back(
+          {std::string(variable.name), Space::kShared, variable.bytes, variable.align, 0, false, {}});
     } else if (is_argument) {
       arguments = AlignUp(arguments, variable.align);
       offsets[i] = static_cast<uint32_t>(arguments);
@@ -136,8 +137,10 @@ void Assembler::SummariseKernels() {
       kernel.reachable.push_back(f);
       const ProgramFunction& function = program_.functions[f];
       kernel.ordered |= function.ordered;
-      kernel.warp_registers = std::max(kernel.warp_registers, function.register_base + function.register_bytes);
-      kernel.thread_local_bytes = std::max(kernel.thread_local_bytes, function.local_base + function.local_bytes);
+      kernel.warp_registers =
+          std::max(kernel.warp_registers, function.register_base + function.register_bytes);
+      kernel.thread_local_bytes =
+          std::max(kernel.thread_local_bytes, function.local_base + function.local_bytes);
       shared.insert(shared.end(), function.shared_variables.begin(), function.shared_variables.end());
       for (const int callee : function.callees) {
         if (!seen[callee]) work.push_back(callee);
@@ -156,7 +159,8 @@ void Assembler::SummariseKernels() {
       offset = AlignUp(offset, variable.align);
       kernel.shared_layout.emplace_back(v, static_cast<uint32_t>(offset));
       offset += variable.bytes;
-      if (offset > (uint64_t{1} << 24)) Refuse(module_.functions[k].line, kernel.name, "too much shared memory");
+      if (offset > (uint64_t{1} << 24))
+        Refuse(module_.functions[k].line, kernel.name, "too much shared memory");
     }
     kernel.static_shared = static_cast<uint32_t>(offset);
     const uint32_t dynamic = static_cast<uint32_t>(AlignUp(offset, kernel.dynamic_align));

@@ -34,7 +34,8 @@ void Assembler::Function(int index) {
   EncodeStatement(kReturn);
   PackRegisters();
   std::ranges::sort(function.callees);
-  function.callees.erase(std::unique(function.callees.begin(), function.callees.end()), function.callees.end());
+  function.callees.erase(std::unique(function.callees.begin(), function.callees.end()),
+                         function.callees.end());
   program_.code.insert(program_.code.end(), code_.begin(), code_.end());
   function.end = static_cast<uint32_t>(program_.code.size());
 }
@@ -68,8 +69,7 @@ void Assembler::EncodeStatement(const Statement& statement) {
   program_.texts.push_back({statement.opcode, statement.text, statement.line, statement.source});
 }
 
-void Assembler::EncodeForm(const Statement& statement, const Opcode& opcode,
-                           const OpcodeForm& form) {
+void Assembler::EncodeForm(const Statement& statement, const Opcode& opcode, const OpcodeForm& form) {
   switch (form.shape) {
     case Shape::kBranch:
       return Branch(statement);
@@ -90,10 +90,10 @@ void Assembler::EncodeForm(const Statement& statement, const Opcode& opcode,
   }
 }
 
-const Label& Assembler::FindLabel(const Statement& statement, std::string_view name,
-                                  bool is_list) const {
+const Label& Assembler::FindLabel(const Statement& statement, std::string_view name, bool is_list) const {
   for (int scope = statement.scope; scope >= 0; scope = syntax_->scope_parent[static_cast<size_t>(scope)]) {
-    if (const auto found = labels_.find({scope, name, is_list}); found != labels_.end()) return *found->second;
+    if (const auto found = labels_.find({scope, name, is_list}); found != labels_.end())
+      return *found->second;
   }
   RefuseOperand("no such label");
 }
@@ -162,7 +162,8 @@ void Assembler::Call(const Statement& statement) {
     (is_argument ? site.arguments : site.results)
         .push_back(is_argument ? CallCopy{mine, theirs, bytes} : CallCopy{theirs, mine, bytes});
   };
-  for (size_t i = 0; i < arguments->elements.size(); ++i) link(arguments->elements[i], target.parameters[i], true);
+  for (size_t i = 0; i < arguments->elements.size(); ++i)
+    link(arguments->elements[i], target.parameters[i], true);
   for (size_t i = 0; i < results->elements.size(); ++i) link(results->elements[i], target.returns[i], false);
   instruction_.index = static_cast<uint32_t>(program_.calls.size());
   program_.calls.push_back(std::move(site));
@@ -209,7 +210,7 @@ void Assembler::Move(const Statement& statement, const Opcode& opcode, const Opc
 void Assembler::Barrier(const Opcode& opcode) {
   // Sources: barrier, [threads], [predicate]; the predicate is read from the last.
   BarrierOperation operation;
-  operation.kind = opcode.Has("arrive")  ? BarrierOperation::Kind::kArrive
+  operation.kind = opcode.Has("arrive") ? BarrierOperation::Kind::kArrive
                    : opcode.Has("popc") ? BarrierOperation::Kind::kPopc
                    : opcode.Has("and")  ? BarrierOperation::Kind::kAnd
                    : opcode.Has("or")   ? BarrierOperation::Kind::kOr
@@ -250,8 +251,9 @@ void Assembler::PackRegisters() {
   }
   for (size_t s = 0; s < special_register_.size(); ++s) {
     if (special_register_[s] < 0) continue;
-    function.specials.emplace_back(static_cast<Special>(s),
-                                   kNowhereBytes + allocation.offset[static_cast<size_t>(special_register_[s])]);
+    function.specials.emplace_back(
+        static_cast<Special>(s),
+        kNowhereBytes + allocation.offset[static_cast<size_t>(special_register_[s])]);
   }
   function.register_bytes = kNowhereBytes + allocation.bytes;
 }

@@ -69,7 +69,8 @@ const OpcodeForm& Assembler::PickForm(const Statement& statement, const Opcode& 
     bool fits = true;
     bool optional = false;
     // The last operand of an access with a cache hint is its policy.
-    const size_t count = statement.operands.size() - (opcode.Has("L2::cache_hint") && !statement.operands.empty());
+    const size_t count =
+        statement.operands.size() - (opcode.Has("L2::cache_hint") && !statement.operands.empty());
     for (const char letter : form->operands) {
       if (letter == ':') continue;
       if (letter == '?') {
@@ -129,17 +130,18 @@ void Assembler::Encode(const Statement& statement, const Opcode& opcode, const O
   instruction_.handler = form.select(opcode);
   VQLLM_CHECK(instruction_.handler != nullptr, "no handler for {}", opcode.text);
   const bool shared = opcode.Has("shared") || opcode.Has("shared::cta");
-  instruction_.space = opcode.Has("global")   ? Space::kGlobal
-                       : shared               ? Space::kShared
-                       : opcode.Has("local")  ? Space::kLocal
-                       : opcode.Has("const")  ? Space::kConst
+  instruction_.space = opcode.Has("global")  ? Space::kGlobal
+                       : shared              ? Space::kShared
+                       : opcode.Has("local") ? Space::kLocal
+                       : opcode.Has("const") ? Space::kConst
                        : opcode.Has("param") || opcode.Has("param::entry") || opcode.Has("param::func")
                            ? Space::kParam
                            : Space::kGeneric;
   if (form.shape == Shape::kMemory) {
     instruction_.element_bytes = static_cast<uint8_t>(TypeSize(opcode.type()));
     instruction_.elements = static_cast<uint8_t>(VectorLength(opcode));
-    if (instruction_.element_bytes * instruction_.elements > 32) RefuseOperand("a vector of more than 32 bytes");
+    if (instruction_.element_bytes * instruction_.elements > 32)
+      RefuseOperand("a vector of more than 32 bytes");
     instruction_.is_signed = IsSigned(opcode.type());
     const bool load = opcode.base != "st";
     switch (instruction_.space) {
@@ -163,8 +165,8 @@ void Assembler::Encode(const Statement& statement, const Opcode& opcode, const O
     instruction_.element_bytes = static_cast<uint8_t>(TypeSize(opcode.type()));
   }
   if (opcode.base == "cvt") instruction_.immediate = Conversion(opcode).Pack();
-  const bool strong = opcode.Has("volatile") || opcode.Has("acquire") || opcode.Has("release") ||
-                      opcode.Has("relaxed");
+  const bool strong =
+      opcode.Has("volatile") || opcode.Has("acquire") || opcode.Has("release") || opcode.Has("relaxed");
   if ((form.cls == InstructionClass::kAtomic || strong) && instruction_.space != Space::kShared &&
       instruction_.space != Space::kLocal) {
     program_.functions[function_index_].ordered = true;
@@ -181,7 +183,8 @@ void Assembler::Encode(const Statement& statement, const Opcode& opcode, const O
   }
   if (form.cls == InstructionClass::kAsyncCopy && form.operands.starts_with(":MM")) {
     const uint32_t bytes = instruction_.immediate;
-    if (bytes != 16 && (opcode.Has("cg") || (bytes != 4 && bytes != 8))) RefuseOperand("a copy of another size");
+    if (bytes != 16 && (opcode.Has("cg") || (bytes != 4 && bytes != 8)))
+      RefuseOperand("a copy of another size");
     instruction_.is_signed = form.operands.ends_with('P');  // the third source is a predicate
   }
   if (hint) Source(statement.operands.back(), 8, Type::kB64, false, nullptr);  // checked, no effect
@@ -273,7 +276,8 @@ void Assembler::EncodeAddress(const Operand& operand) {
   bool& wide = second ? instruction_.wide_address2 : instruction_.wide_address;
   offset = operand.offset;
   if (base.kind == Operand::Kind::kVariable) {
-    const Space space = base.global ? module_.variables[base.index].space : syntax_->variables[base.index].space;
+    const Space space =
+        base.global ? module_.variables[base.index].space : syntax_->variables[base.index].space;
     const bool is_argument =
         !base.global && syntax_->is_kernel && std::ranges::count(syntax_->parameters, base.index) > 0;
     if (instruction_.space == Space::kParam) {
@@ -303,7 +307,7 @@ void Assembler::EncodeAddress(const Operand& operand) {
   if (base.kind == Operand::Kind::kRegister) {
     actual = syntax_->registers[base.index];
     if (actual != 4 && actual != 8) RefuseOperand("an address of 32 or 64 bits");
-    AddSource(Register(base.index, actual, false, nullptr));
+    AddSource(Source(base, actual, Type::kB64, false, nullptr));
   } else {
     AddSource(Constant(base.bits, 8));
   }
@@ -315,8 +319,9 @@ Place Assembler::Register(int index, int bytes, bool wider, uint8_t* actual) {
   const uint8_t have = syntax_->registers[static_cast<size_t>(index)];
   const int need = bytes == 0 ? 0 : std::max(2, bytes);
   if (have != need && !(wider && need != 0 && have > need)) {
-    RefuseOperand(need == 0 ? "expected a predicate"
-                            : have == 0 ? "unexpected predicate" : "a register of another width than the type");
+    RefuseOperand(need == 0   ? "expected a predicate"
+                  : have == 0 ? "unexpected predicate"
+                              : "a register of another width than the type");
   }
   if (actual != nullptr) *actual = have;
   return static_cast<Place>(index + 1) * 2;

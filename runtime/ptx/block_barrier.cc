@@ -6,7 +6,8 @@
 
 namespace vqllm::ptx {
 
-void BlockRunner::ArriveAtBarrier(Warp& warp, const Instruction& instruction, uint32_t active, uint32_t taken) {
+void BlockRunner::ArriveAtBarrier(Warp& warp, const Instruction& instruction, uint32_t active,
+                                  uint32_t taken) {
   if (block_.count) ++block_.counters[Counter::kBarriers];
   if (taken == 0) return;
   const BarrierOperation operation = BarrierOperation::Unpack(instruction.immediate);
@@ -29,7 +30,8 @@ void BlockRunner::ArriveAtBarrier(Warp& warp, const Instruction& instruction, ui
   if (operation.has_count) {
     const uint32_t count = warp.Read<uint32_t>(instruction.source[1])[first];
     if (count == 0 || count % kWarpSize != 0 || (barrier.expected != 0 && barrier.expected != count)) {
-      GiveUp(HazardKind::kDeadlock, warp, "the number of threads is no multiple of 32, or two warps disagree");
+      GiveUp(HazardKind::kDeadlock, warp,
+             "the number of threads is no multiple of 32, or two warps disagree");
       return;
     }
     barrier.expected = count;
@@ -72,8 +74,8 @@ void BlockRunner::FinishBarrier(uint32_t id) {
     }
   }
   barrier = {};
-  // A barrier of a part of the block orders only that part; the model takes it for all of it, which may hide a
-  // race but never invents one.
+  // A barrier of a part of the block orders only that part; the model takes it for all of it, which may hide
+  // a race but never invents one.
   if (block_.check) block_.shadow.Barrier();
 }
 

@@ -71,31 +71,80 @@ void BlockRunner::SetSpecials(Warp& warp, uint64_t index) {
         const uint32_t thread = warp.id * kWarpSize + lane;
         uint32_t value = 0;
         switch (special) {
-          case Special::kTidX: value = thread % n.x; break;
-          case Special::kTidY: value = thread / n.x % n.y; break;
-          case Special::kTidZ: value = thread / n.x / n.y; break;
-          case Special::kNtidX: value = n.x; break;
-          case Special::kNtidY: value = n.y; break;
-          case Special::kNtidZ: value = n.z; break;
-          case Special::kCtaidX: value = static_cast<uint32_t>(index % grid.x); break;
-          case Special::kCtaidY: value = static_cast<uint32_t>(index / grid.x % grid.y); break;
-          case Special::kCtaidZ: value = static_cast<uint32_t>(index / grid.x / grid.y); break;
-          case Special::kNctaidX: value = grid.x; break;
-          case Special::kNctaidY: value = grid.y; break;
-          case Special::kNctaidZ: value = grid.z; break;
-          case Special::kLaneid: value = lane; break;
-          case Special::kWarpid: value = warp.id; break;
-          case Special::kNwarpid: value = static_cast<uint32_t>(block_.warps.size()); break;
-          case Special::kNsmid: value = 1; break;
-          case Special::kLanemaskEq: value = 1u << lane; break;
-          case Special::kLanemaskLt: value = (1u << lane) - 1; break;
-          case Special::kLanemaskLe: value = (2u << lane) - 1; break;
-          case Special::kLanemaskGt: value = ~((2u << lane) - 1); break;
-          case Special::kLanemaskGe: value = ~((1u << lane) - 1); break;
-          case Special::kDynamicSmemSize: value = launch_.dynamic_shared; break;
-          case Special::kTotalSmemSize: value = launch_.shared_bytes; break;
-          case Special::kClusterOne: value = 1; break;
-          default: break;  // SM 0, grid 0, cluster of one block
+          case Special::kTidX:
+            value = thread % n.x;
+            break;
+          case Special::kTidY:
+            value = thread / n.x % n.y;
+            break;
+          case Special::kTidZ:
+            value = thread / n.x / n.y;
+            break;
+          case Special::kNtidX:
+            value = n.x;
+            break;
+          case Special::kNtidY:
+            value = n.y;
+            break;
+          case Special::kNtidZ:
+            value = n.z;
+            break;
+          case Special::kCtaidX:
+            value = static_cast<uint32_t>(index % grid.x);
+            break;
+          case Special::kCtaidY:
+            value = static_cast<uint32_t>(index / grid.x % grid.y);
+            break;
+          case Special::kCtaidZ:
+            value = static_cast<uint32_t>(index / grid.x / grid.y);
+            break;
+          case Special::kNctaidX:
+            value = grid.x;
+            break;
+          case Special::kNctaidY:
+            value = grid.y;
+            break;
+          case Special::kNctaidZ:
+            value = grid.z;
+            break;
+          case Special::kLaneid:
+            value = lane;
+            break;
+          case Special::kWarpid:
+            value = warp.id;
+            break;
+          case Special::kNwarpid:
+            value = static_cast<uint32_t>(block_.warps.size());
+            break;
+          case Special::kNsmid:
+            value = 1;
+            break;
+          case Special::kLanemaskEq:
+            value = 1u << lane;
+            break;
+          case Special::kLanemaskLt:
+            value = (1u << lane) - 1;
+            break;
+          case Special::kLanemaskLe:
+            value = (2u << lane) - 1;
+            break;
+          case Special::kLanemaskGt:
+            value = ~((2u << lane) - 1);
+            break;
+          case Special::kLanemaskGe:
+            value = ~((1u << lane) - 1);
+            break;
+          case Special::kDynamicSmemSize:
+            value = launch_.dynamic_shared;
+            break;
+          case Special::kTotalSmemSize:
+            value = launch_.shared_bytes;
+            break;
+          case Special::kClusterOne:
+            value = 1;
+            break;
+          default:
+            break;  // SM 0, grid 0, cluster of one block
         }
         out[lane] = value;
       }
@@ -282,7 +331,8 @@ void BlockRunner::RunWarp(Warp& warp) {
           break;
         case Flow::kBranchIndexed:
           RunBranchIndexed(warp, instruction, active, taken);
-          if (block_.executed > budget) GiveUp(HazardKind::kEndlessLoop, warp, "the instruction budget is used up");
+          if (block_.executed > budget)
+            GiveUp(HazardKind::kEndlessLoop, warp, "the instruction budget is used up");
           break;
         case Flow::kCall:
           RunCall(warp, instruction, taken);

@@ -11,9 +11,9 @@ namespace vqllm::ptx {
 /// Basic blocks of one function, whose code begins at instruction `base` of the program.
 struct FlowGraph {
   uint32_t base = 0;
-  uint32_t size = 0;                 ///< instructions
-  std::vector<uint32_t> begin;       ///< first instruction of each block, relative; one more: `size`
-  std::vector<uint32_t> block_of;    ///< of each instruction
+  uint32_t size = 0;               ///< instructions
+  std::vector<uint32_t> begin;     ///< first instruction of each block, relative; one more: `size`
+  std::vector<uint32_t> block_of;  ///< of each instruction
   std::vector<std::vector<uint32_t>> successors;    ///< the block number `blocks()` is the exit
   std::vector<std::vector<uint32_t>> predecessors;  ///< of each block and of the exit
 

@@ -93,7 +93,8 @@ double FromInteger(Type type, uint64_t bits, int* sticky) {
   const bool is_signed = IsSigned(type);
   if (size < 8) {
     const int shift = 64 - 8 * size;
-    bits = is_signed ? static_cast<uint64_t>(static_cast<int64_t>(bits << shift) >> shift) : bits << shift >> shift;
+    bits = is_signed ? static_cast<uint64_t>(static_cast<int64_t>(bits << shift) >> shift)
+                     : bits << shift >> shift;
   }
   const bool negative = is_signed && static_cast<int64_t>(bits) < 0;
   const uint64_t magnitude = negative ? uint64_t{0} - bits : bits;
@@ -128,9 +129,11 @@ FloatFormat FormatOf(Type type) {
   }
 }
 
-uint64_t RoundToFormat(double value, const FloatFormat& format, Rounding rounding, bool satfinite, int sticky) {
+uint64_t RoundToFormat(double value, const FloatFormat& format, Rounding rounding, bool satfinite,
+                       int sticky) {
   const int m = format.mantissa_bits;
-  const int exponent_bits = std::bit_width(static_cast<unsigned>(format.max_exponent - format.min_exponent + 1));
+  const int exponent_bits =
+      std::bit_width(static_cast<unsigned>(format.max_exponent - format.min_exponent + 1));
   const bool negative = std::signbit(value);
   const uint64_t sign = negative ? uint64_t{1} << (m + exponent_bits) : 0;
   const uint64_t bias = static_cast<uint64_t>(1 - format.min_exponent);
@@ -191,9 +194,9 @@ Conversion::Conversion(const Opcode& opcode) {
 }
 
 uint32_t Conversion::Pack() const {
-  return static_cast<uint32_t>(to) | static_cast<uint32_t>(from) << 8 | static_cast<uint32_t>(rounding) << 16 |
-         (integral ? 1u << 20 : 0u) | (ftz ? 1u << 21 : 0u) | (saturate ? 1u << 22 : 0u) |
-         (satfinite ? 1u << 23 : 0u) | (relu ? 1u << 24 : 0u);
+  return static_cast<uint32_t>(to) | static_cast<uint32_t>(from) << 8 |
+         static_cast<uint32_t>(rounding) << 16 | (integral ? 1u << 20 : 0u) | (ftz ? 1u << 21 : 0u) |
+         (saturate ? 1u << 22 : 0u) | (satfinite ? 1u << 23 : 0u) | (relu ? 1u << 24 : 0u);
 }
 
 Conversion Conversion::Unpack(uint32_t packed) {

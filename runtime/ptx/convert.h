@@ -14,7 +14,7 @@ struct Conversion {
   Type to = Type::kF32;
   Type from = Type::kF32;
   Rounding rounding = Rounding::kNearest;
-  bool integral = false;   ///< .rni and its like: round to a whole number
+  bool integral = false;  ///< .rni and its like: round to a whole number
   bool ftz = false;
   bool saturate = false;   ///< floats to [0, 1]
   bool satfinite = false;  ///< overflow gives the largest finite value
@@ -41,6 +41,7 @@ FloatFormat FormatOf(Type type);
 
 /// Rounds a double once. `sticky`, -1, 0 or 1, is the sign of what the exact value has beyond `value`
 /// (towards larger magnitude is 1). Gives the bits of the format with its sign; NaN is the caller's.
-uint64_t RoundToFormat(double value, const FloatFormat& format, Rounding rounding, bool satfinite, int sticky = 0);
+uint64_t RoundToFormat(double value, const FloatFormat& format, Rounding rounding, bool satfinite,
+                       int sticky = 0);
 
 }  // namespace vqllm::ptx

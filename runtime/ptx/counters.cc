@@ -6,10 +6,10 @@ namespace vqllm::ptx {
 namespace {
 
 constexpr std::string_view kClassNames[] = {
-    "integer",      "float32",     "half",         "float64",    "special function", "convert",
-    "move",         "compare",     "load global",  "store global", "load shared",    "store shared",
-    "load local",   "store local", "load param",   "atomic",     "shuffle",          "vote",
-    "tensor",       "ldmatrix",    "cp.async",     "barrier",    "branch",           "other",
+    "integer",    "float32",     "half",        "float64",      "special function", "convert",
+    "move",       "compare",     "load global", "store global", "load shared",      "store shared",
+    "load local", "store local", "load param",  "atomic",       "shuffle",          "vote",
+    "tensor",     "ldmatrix",    "cp.async",    "barrier",      "branch",           "other",
 };
 static_assert(std::size(kClassNames) == static_cast<size_t>(InstructionClass::kCount));
 

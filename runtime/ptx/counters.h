@@ -8,9 +8,30 @@ namespace vqllm::ptx {
 
 /// What an instruction keeps busy.
 enum class InstructionClass : uint8_t {
-  kInteger, kFloat32, kHalf, kFloat64, kSpecialFunction, kConvert, kMove, kCompare,
-  kLoadGlobal, kStoreGlobal, kLoadShared, kStoreShared, kLoadLocal, kStoreLocal, kLoadParam, kAtomic,
-  kShuffle, kVote, kTensor, kMatrixLoad, kAsyncCopy, kBarrier, kBranch, kOther,
+  kInteger,
+  kFloat32,
+  kHalf,
+  kFloat64,
+  kSpecialFunction,
+  kConvert,
+  kMove,
+  kCompare,
+  kLoadGlobal,
+  kStoreGlobal,
+  kLoadShared,
+  kStoreShared,
+  kLoadLocal,
+  kStoreLocal,
+  kLoadParam,
+  kAtomic,
+  kShuffle,
+  kVote,
+  kTensor,
+  kMatrixLoad,
+  kAsyncCopy,
+  kBarrier,
+  kBranch,
+  kOther,
   kCount,
 };
 std::string_view ClassName(InstructionClass cls);

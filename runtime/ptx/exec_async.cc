@@ -6,8 +6,8 @@
 namespace vqllm::ptx {
 namespace {
 
-// Sources: shared address, global address, [bytes to read | predicate that drops the source]; the immediate is
-// the size. The bytes move at the wait.
+// Sources: shared address, global address, [bytes to read | predicate that drops the source]; the immediate
+// is the size. The bytes move at the wait.
 void Copy(Warp& warp, const Instruction& instruction) {
   const uint32_t bytes = instruction.immediate;
   Block& block = *warp.block;
@@ -32,14 +32,15 @@ void Copy(Warp& warp, const Instruction& instruction) {
   });
   const uint32_t stored = ResolveShared(warp, to, warp.mask, bytes);
   int segment = -1;
-  const uint32_t loaded = (reading & stored) != 0 ? ResolveGlobal(warp, from, reading & stored, bytes, &segment) : 0;
+  const uint32_t loaded =
+      (reading & stored) != 0 ? ResolveGlobal(warp, from, reading & stored, bytes, &segment) : 0;
   NoteGlobal(warp, from, loaded, bytes, segment, AccessKind::kCopy);
   if (loaded == 0 && block.count) ++block.counters[Counter::kAsyncCopyRequests];
   NoteShared(warp, to, stored, bytes, AccessKind::kCopy);
   ForLanes(stored, [&](int i) {
     const bool has_source = loaded >> i & 1;
-    warp.copies.push_back({i, static_cast<uint32_t>(to.address[i]), has_source ? from.host[i] : nullptr, bytes,
-                           has_source ? read[i] : 0, warp.copy_group[i]});
+    warp.copies.push_back({i, static_cast<uint32_t>(to.address[i]), has_source ? from.host[i] : nullptr,
+                           bytes, has_source ? read[i] : 0, warp.copy_group[i]});
   });
 }
 

@@ -28,7 +28,8 @@ template <typename Kind, int kHalves>
 uint64_t AddHalves(uint64_t old, uint64_t b, uint64_t) {
   uint64_t result = 0;
   for (int h = 0; h < kHalves; ++h) {
-    const float sum = Kind::Load(static_cast<uint16_t>(old >> (16 * h))) + Kind::Load(static_cast<uint16_t>(b >> (16 * h)));
+    const float sum =
+        Kind::Load(static_cast<uint16_t>(old >> (16 * h))) + Kind::Load(static_cast<uint16_t>(b >> (16 * h)));
     result |= uint64_t{Kind::Round(sum)} << (16 * h);
   }
   return result;
@@ -67,7 +68,8 @@ void Atomic(Warp& warp, const Instruction& instruction) {
   const int width = std::max<int>(2, static_cast<int>(bytes));
   ForLanes(good, [&](int i) {
     const uint64_t b = LaneBits(warp, instruction.source[1], width, i);
-    const uint64_t c = instruction.source[2] != kNowhere ? LaneBits(warp, instruction.source[2], width, i) : 0;
+    const uint64_t c =
+        instruction.source[2] != kNowhere ? LaneBits(warp, instruction.source[2], width, i) : 0;
     uint64_t old = 0;
     std::memcpy(&old, lanes.host[i], bytes);
     const uint64_t value = kUpdate(old, b, c);
@@ -83,7 +85,8 @@ Handler Pick(const Opcode& o) {
 
 template <typename T>
 T Add(T a, T b) {
-  if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
   return a + b;
 }
 

@@ -13,15 +13,17 @@ Handler SelectShift(const Opcode& o) {
   using S = std::make_signed_t<T>;
   // A shift by the width or more gives zero, or the sign.
   if (o.base == "shl") {
-    return Lanes<T, [](T a, uint32_t b) { return static_cast<T>(b >= kBits<T> ? T{0} : static_cast<T>(a << b)); }, T,
-                 uint32_t>;
+    return Lanes<
+        T, [](T a, uint32_t b) { return static_cast<T>(b >= kBits<T> ? T{0} : static_cast<T>(a << b)); }, T,
+        uint32_t>;
   }
   if (IsSigned(o.type())) {
-    return Lanes<S, [](S a, uint32_t b) { return static_cast<S>(a >> (b >= kBits<T> ? kBits<T> - 1 : b)); }, S,
-                 uint32_t>;
+    return Lanes<S, [](S a, uint32_t b) { return static_cast<S>(a >> (b >= kBits<T> ? kBits<T> - 1 : b)); },
+                 S, uint32_t>;
   }
-  return Lanes<T, [](T a, uint32_t b) { return static_cast<T>(b >= kBits<T> ? T{0} : static_cast<T>(a >> b)); }, T,
-               uint32_t>;
+  return Lanes<T,
+               [](T a, uint32_t b) { return static_cast<T>(b >= kBits<T> ? T{0} : static_cast<T>(a >> b)); },
+               T, uint32_t>;
 }
 
 template <typename T>
@@ -89,19 +91,18 @@ Handler SelectPermute(const Opcode& o) {
   if (o.Has("ecl")) return kPermuteMode<kEcl>;
   if (o.Has("ecr")) return kPermuteMode<kEcr>;
   if (o.Has("rc16")) return kPermuteMode<kRc16>;
-  return Lanes<uint32_t, [](uint32_t a, uint32_t b, uint32_t c) { return Permute(a, b, c); }, uint32_t, uint32_t,
-               uint32_t>;
+  return Lanes<uint32_t, [](uint32_t a, uint32_t b, uint32_t c) { return Permute(a, b, c); }, uint32_t,
+               uint32_t, uint32_t>;
 }
 
 template <bool kLeft, bool kWrap>
-constexpr Handler kFunnel =
-    Lanes<uint32_t,
-          [](uint32_t a, uint32_t b, uint32_t c) {
-            const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
-            const uint32_t n = kWrap ? c & 31 : (c > 32 ? 32u : c);
-            return static_cast<uint32_t>(kLeft ? (both << n) >> 32 : both >> n);
-          },
-          uint32_t, uint32_t, uint32_t>;
+constexpr Handler kFunnel = Lanes<uint32_t,
+                                  [](uint32_t a, uint32_t b, uint32_t c) {
+                                    const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
+                                    const uint32_t n = kWrap ? c & 31 : (c > 32 ? 32u : c);
+                                    return static_cast<uint32_t>(kLeft ? (both << n) >> 32 : both >> n);
+                                  },
+                                  uint32_t, uint32_t, uint32_t>;
 
 Handler SelectFunnel(const Opcode& o) {
   // Left by 32 would shift b out of 64 bits with the first half only: (both << 32) >> 32 is a, as it should.
@@ -111,17 +112,17 @@ Handler SelectFunnel(const Opcode& o) {
 
 // bfind: position of the highest bit that differs from the sign, -1 for none; or the shift that brings it up.
 template <typename T, bool kShift>
-constexpr Handler kFind = Lanes<
-    uint32_t,
-    [](T a) {
-      using Unsigned = std::make_unsigned_t<T>;
-      Unsigned bits = static_cast<Unsigned>(a);
-      if constexpr (std::is_signed_v<T>) bits = a < 0 ? static_cast<Unsigned>(~bits) : bits;
-      if (bits == 0) return ~0u;
-      const uint32_t position = kBits<T> - 1 - static_cast<uint32_t>(std::countl_zero(bits));
-      return kShift ? kBits<T> - 1 - position : position;
-    },
-    T>;
+constexpr Handler kFind =
+    Lanes<uint32_t,
+          [](T a) {
+            using Unsigned = std::make_unsigned_t<T>;
+            Unsigned bits = static_cast<Unsigned>(a);
+            if constexpr (std::is_signed_v<T>) bits = a < 0 ? static_cast<Unsigned>(~bits) : bits;
+            if (bits == 0) return ~0u;
+            const uint32_t position = kBits<T> - 1 - static_cast<uint32_t>(std::countl_zero(bits));
+            return kShift ? kBits<T> - 1 - position : position;
+          },
+          T>;
 
 template <typename T>
 Handler SelectFind(const Opcode& o) {
@@ -137,43 +138,43 @@ T Reverse(T value) {
 
 // bfe: position and length are the low bytes; bits beyond the top are the sign.
 template <typename T>
-constexpr Handler kExtract = Lanes<
-    T,
-    [](T a, uint32_t b, uint32_t c) {
-      using Unsigned = std::make_unsigned_t<T>;
-      const uint32_t position = b & 255;
-      const uint32_t length = c & 255;
-      if (length == 0) return T{0};
-      T shifted;
-      if constexpr (std::is_signed_v<T>) {
-        shifted = static_cast<T>(a >> std::min(position, kBits<T> - 1));
-      } else {
-        shifted = position >= kBits<T> ? T{0} : static_cast<T>(a >> position);
-      }
-      if (length >= kBits<T>) return shifted;
-      if constexpr (std::is_signed_v<T>) {
-        // The sign is bit position + length - 1, or the top bit where that lies beyond it.
-        if (position + length >= kBits<T>) return shifted;
-        const uint32_t up = kBits<T> - length;
-        return static_cast<T>(static_cast<T>(static_cast<Unsigned>(shifted) << up) >> up);
-      } else {
-        return static_cast<T>(shifted & ((Unsigned{1} << length) - 1));
-      }
-    },
-    T, uint32_t, uint32_t>;
+constexpr Handler kExtract =
+    Lanes<T,
+          [](T a, uint32_t b, uint32_t c) {
+            using Unsigned = std::make_unsigned_t<T>;
+            const uint32_t position = b & 255;
+            const uint32_t length = c & 255;
+            if (length == 0) return T{0};
+            T shifted;
+            if constexpr (std::is_signed_v<T>) {
+              shifted = static_cast<T>(a >> std::min(position, kBits<T> - 1));
+            } else {
+              shifted = position >= kBits<T> ? T{0} : static_cast<T>(a >> position);
+            }
+            if (length >= kBits<T>) return shifted;
+            if constexpr (std::is_signed_v<T>) {
+              // The sign is bit position + length - 1, or the top bit where that lies beyond it.
+              if (position + length >= kBits<T>) return shifted;
+              const uint32_t up = kBits<T> - length;
+              return static_cast<T>(static_cast<T>(static_cast<Unsigned>(shifted) << up) >> up);
+            } else {
+              return static_cast<T>(shifted & ((Unsigned{1} << length) - 1));
+            }
+          },
+          T, uint32_t, uint32_t>;
 
 template <typename T>
-constexpr Handler kInsert = Lanes<
-    T,
-    [](T a, T b, uint32_t c, uint32_t d) {
-      const uint32_t position = c & 255;
-      const uint32_t length = d & 255;
-      if (position >= kBits<T> || length == 0) return b;
-      const T low = length >= kBits<T> ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << length) - 1);
-      const T field = static_cast<T>(low << position);
-      return static_cast<T>((b & ~field) | ((a << position) & field));
-    },
-    T, T, uint32_t, uint32_t>;
+constexpr Handler kInsert =
+    Lanes<T,
+          [](T a, T b, uint32_t c, uint32_t d) {
+            const uint32_t position = c & 255;
+            const uint32_t length = d & 255;
+            if (position >= kBits<T> || length == 0) return b;
+            const T low = length >= kBits<T> ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << length) - 1);
+            const T field = static_cast<T>(low << position);
+            return static_cast<T>((b & ~field) | ((a << position) & field));
+          },
+          T, T, uint32_t, uint32_t>;
 
 // fns: the n-th set bit of the mask from base on, upwards or downwards; -1 for none.
 uint32_t FindNthSet(uint32_t mask, uint32_t base, uint32_t offset) {
@@ -189,14 +190,13 @@ uint32_t FindNthSet(uint32_t mask, uint32_t base, uint32_t offset) {
 }
 
 template <bool kClamp>
-constexpr Handler kMask =
-    Lanes<uint32_t,
-          [](uint32_t a, uint32_t b) {
-            if (!kClamp) return ((1u << (b & 31)) - 1) << (a & 31);
-            const uint32_t ones = b >= 32 ? ~0u : (1u << b) - 1;
-            return a >= 32 ? 0u : ones << a;
-          },
-          uint32_t, uint32_t>;
+constexpr Handler kMask = Lanes<uint32_t,
+                                [](uint32_t a, uint32_t b) {
+                                  if (!kClamp) return ((1u << (b & 31)) - 1) << (a & 31);
+                                  const uint32_t ones = b >= 32 ? ~0u : (1u << b) - 1;
+                                  return a >= 32 ? 0u : ones << a;
+                                },
+                                uint32_t, uint32_t>;
 
 // szext: the low n bits, extended by sign or zero.
 template <bool kClamp, bool kSigned>
@@ -230,12 +230,18 @@ Handler SelectLogic(const Opcode& o) {
 Handler SelectBits(const Opcode& o) {
   const bool wide = TypeSize(o.type()) == 8;
   if (o.base == "popc") {
-    return wide ? Handler{Lanes<uint32_t, [](uint64_t a) { return static_cast<uint32_t>(std::popcount(a)); }, uint64_t>}
-                : Handler{Lanes<uint32_t, [](uint32_t a) { return static_cast<uint32_t>(std::popcount(a)); }, uint32_t>};
+    return wide ? Handler{Lanes<uint32_t, [](uint64_t a) { return static_cast<uint32_t>(std::popcount(a)); },
+                                uint64_t>}
+                : Handler{Lanes<uint32_t, [](uint32_t a) { return static_cast<uint32_t>(std::popcount(a)); },
+                                uint32_t>};
   }
   if (o.base == "clz") {
-    return wide ? Handler{Lanes<uint32_t, [](uint64_t a) { return static_cast<uint32_t>(std::countl_zero(a)); }, uint64_t>}
-                : Handler{Lanes<uint32_t, [](uint32_t a) { return static_cast<uint32_t>(std::countl_zero(a)); }, uint32_t>};
+    return wide ? Handler{Lanes<uint32_t,
+                                [](uint64_t a) { return static_cast<uint32_t>(std::countl_zero(a)); },
+                                uint64_t>}
+                : Handler{
+                      Lanes<uint32_t, [](uint32_t a) { return static_cast<uint32_t>(std::countl_zero(a)); },
+                            uint32_t>};
   }
   if (o.base == "brev") {
     return wide ? Handler{Lanes<uint64_t, [](uint64_t a) { return Reverse(a); }, uint64_t>}

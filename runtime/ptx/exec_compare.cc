@@ -5,7 +5,22 @@
 namespace vqllm::ptx {
 namespace {
 
-enum class Relation : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kEqu, kNeu, kLtu, kLeu, kGtu, kGeu, kNum, kNan };
+enum class Relation : uint8_t {
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kEqu,
+  kNeu,
+  kLtu,
+  kLeu,
+  kGtu,
+  kGeu,
+  kNum,
+  kNan
+};
 enum class Combine : uint8_t { kNone, kAnd, kOr, kXor };
 
 // In the order of Relation.
@@ -22,20 +37,34 @@ Relation RelationOf(const Opcode& o) {
 template <Relation kRelation, typename T>
 inline bool Holds(T a, T b) {
   switch (kRelation) {
-    case Relation::kEq: return a == b;
-    case Relation::kNe: return (a < b) | (a > b);  // false for a NaN
-    case Relation::kLt: return a < b;
-    case Relation::kLe: return a <= b;
-    case Relation::kGt: return a > b;
-    case Relation::kGe: return a >= b;
-    case Relation::kEqu: return !((a < b) | (a > b));
-    case Relation::kNeu: return a != b;
-    case Relation::kLtu: return !(a >= b);
-    case Relation::kLeu: return !(a > b);
-    case Relation::kGtu: return !(a <= b);
-    case Relation::kGeu: return !(a < b);
-    case Relation::kNum: return (a == a) & (b == b);
-    case Relation::kNan: return (a != a) | (b != b);
+    case Relation::kEq:
+      return a == b;
+    case Relation::kNe:
+      return (a < b) | (a > b);  // false for a NaN
+    case Relation::kLt:
+      return a < b;
+    case Relation::kLe:
+      return a <= b;
+    case Relation::kGt:
+      return a > b;
+    case Relation::kGe:
+      return a >= b;
+    case Relation::kEqu:
+      return !((a < b) | (a > b));
+    case Relation::kNeu:
+      return a != b;
+    case Relation::kLtu:
+      return !(a >= b);
+    case Relation::kLeu:
+      return !(a > b);
+    case Relation::kGtu:
+      return !(a <= b);
+    case Relation::kGeu:
+      return !(a < b);
+    case Relation::kNum:
+      return (a == a) & (b == b);
+    case Relation::kNan:
+      return (a != a) | (b != b);
   }
   return false;
 }
@@ -96,25 +125,41 @@ Handler Pick(bool predicate) {
 template <typename T, bool kFtz = false>
 Handler SelectRelation(Relation relation, bool predicate) {
   switch (relation) {
-    case Relation::kEq: return Pick<T, kFtz, Relation::kEq>(predicate);
-    case Relation::kNe: return Pick<T, kFtz, Relation::kNe>(predicate);
-    case Relation::kLt: return Pick<T, kFtz, Relation::kLt>(predicate);
-    case Relation::kLe: return Pick<T, kFtz, Relation::kLe>(predicate);
-    case Relation::kGt: return Pick<T, kFtz, Relation::kGt>(predicate);
-    case Relation::kGe: return Pick<T, kFtz, Relation::kGe>(predicate);
-    default: break;
+    case Relation::kEq:
+      return Pick<T, kFtz, Relation::kEq>(predicate);
+    case Relation::kNe:
+      return Pick<T, kFtz, Relation::kNe>(predicate);
+    case Relation::kLt:
+      return Pick<T, kFtz, Relation::kLt>(predicate);
+    case Relation::kLe:
+      return Pick<T, kFtz, Relation::kLe>(predicate);
+    case Relation::kGt:
+      return Pick<T, kFtz, Relation::kGt>(predicate);
+    case Relation::kGe:
+      return Pick<T, kFtz, Relation::kGe>(predicate);
+    default:
+      break;
   }
   if constexpr (std::is_floating_point_v<T>) {
     switch (relation) {
-      case Relation::kEqu: return Pick<T, kFtz, Relation::kEqu>(predicate);
-      case Relation::kNeu: return Pick<T, kFtz, Relation::kNeu>(predicate);
-      case Relation::kLtu: return Pick<T, kFtz, Relation::kLtu>(predicate);
-      case Relation::kLeu: return Pick<T, kFtz, Relation::kLeu>(predicate);
-      case Relation::kGtu: return Pick<T, kFtz, Relation::kGtu>(predicate);
-      case Relation::kGeu: return Pick<T, kFtz, Relation::kGeu>(predicate);
-      case Relation::kNum: return Pick<T, kFtz, Relation::kNum>(predicate);
-      case Relation::kNan: return Pick<T, kFtz, Relation::kNan>(predicate);
-      default: break;
+      case Relation::kEqu:
+        return Pick<T, kFtz, Relation::kEqu>(predicate);
+      case Relation::kNeu:
+        return Pick<T, kFtz, Relation::kNeu>(predicate);
+      case Relation::kLtu:
+        return Pick<T, kFtz, Relation::kLtu>(predicate);
+      case Relation::kLeu:
+        return Pick<T, kFtz, Relation::kLeu>(predicate);
+      case Relation::kGtu:
+        return Pick<T, kFtz, Relation::kGtu>(predicate);
+      case Relation::kGeu:
+        return Pick<T, kFtz, Relation::kGeu>(predicate);
+      case Relation::kNum:
+        return Pick<T, kFtz, Relation::kNum>(predicate);
+      case Relation::kNan:
+        return Pick<T, kFtz, Relation::kNan>(predicate);
+      default:
+        break;
     }
   }
   return nullptr;
@@ -133,7 +178,8 @@ void Select(Warp& warp, const Instruction& instruction) {
 
 template <typename T>
 Handler SelectSlct(const Opcode& o) {
-  if (o.last_type() == Type::kS32) return Lanes<T, [](T a, T b, int32_t c) { return c >= 0 ? a : b; }, T, T, int32_t>;
+  if (o.last_type() == Type::kS32)
+    return Lanes<T, [](T a, T b, int32_t c) { return c >= 0 ? a : b; }, T, T, int32_t>;
   // -0 counts as zero, a NaN picks b; .ftz makes a negative subnormal pick a.
   if (o.Has("ftz")) {
     return Lanes<T, [](T a, T b, float c) { return Flush<true>(c) >= 0.0f ? a : b; }, T, T, float>;
@@ -144,12 +190,18 @@ Handler SelectSlct(const Opcode& o) {
 template <typename T>
 bool TestProperty(T value, int property) {
   switch (property) {
-    case 0: return std::isfinite(value);
-    case 1: return std::isinf(value);
-    case 2: return !std::isnan(value);
-    case 3: return std::isnan(value);
-    case 4: return std::isnormal(value);
-    default: return std::fpclassify(value) == FP_SUBNORMAL;
+    case 0:
+      return std::isfinite(value);
+    case 1:
+      return std::isinf(value);
+    case 2:
+      return !std::isnan(value);
+    case 3:
+      return std::isnan(value);
+    case 4:
+      return std::isnormal(value);
+    default:
+      return std::fpclassify(value) == FP_SUBNORMAL;
   }
 }
 
@@ -165,7 +217,8 @@ template <typename T>
 Handler SelectTest(const Opcode& o) {
   static constexpr std::string_view kNames[] = {"finite",     "infinite", "number",
                                                 "notanumber", "normal",   "subnormal"};
-  static constexpr Handler kTests[] = {Test<T, 0>, Test<T, 1>, Test<T, 2>, Test<T, 3>, Test<T, 4>, Test<T, 5>};
+  static constexpr Handler kTests[] = {Test<T, 0>, Test<T, 1>, Test<T, 2>,
+                                       Test<T, 3>, Test<T, 4>, Test<T, 5>};
   return kTests[o.Find(kNames)];
 }
 
@@ -201,7 +254,8 @@ uint32_t CompareImmediate(const Opcode& o) {
                           : o.Has("or")  ? Combine::kOr
                           : o.Has("xor") ? Combine::kXor
                                          : Combine::kNone;
-  const bool one = o.base == "set" && (IsFloat(o.type()) || o.type() == Type::kF16x2 || o.type() == Type::kBf16x2);
+  const bool one =
+      o.base == "set" && (IsFloat(o.type()) || o.type() == Type::kF16x2 || o.type() == Type::kBf16x2);
   return static_cast<uint32_t>(combine) | (one ? 4u : 0u) | static_cast<uint32_t>(RelationOf(o)) << 8;
 }
 
@@ -209,9 +263,12 @@ Handler SelectCompare(const Opcode& o) {
   if (o.base == "selp" || o.base == "slct") {
     const bool slct = o.base == "slct";
     switch (TypeSize(o.type())) {
-      case 2: return slct ? SelectSlct<uint16_t>(o) : Handler{Select<uint16_t>};
-      case 4: return slct ? SelectSlct<uint32_t>(o) : Handler{Select<uint32_t>};
-      default: return slct ? SelectSlct<uint64_t>(o) : Handler{Select<uint64_t>};
+      case 2:
+        return slct ? SelectSlct<uint16_t>(o) : Handler{Select<uint16_t>};
+      case 4:
+        return slct ? SelectSlct<uint32_t>(o) : Handler{Select<uint32_t>};
+      default:
+        return slct ? SelectSlct<uint64_t>(o) : Handler{Select<uint64_t>};
     }
   }
   if (o.base == "testp") return o.type() == Type::kF64 ? SelectTest<double>(o) : SelectTest<float>(o);
@@ -219,15 +276,22 @@ Handler SelectCompare(const Opcode& o) {
   const Relation relation = RelationOf(o);
   switch (o.last_type()) {
     case Type::kU16:
-    case Type::kB16: return SelectRelation<uint16_t>(relation, predicate);
-    case Type::kS16: return SelectRelation<int16_t>(relation, predicate);
+    case Type::kB16:
+      return SelectRelation<uint16_t>(relation, predicate);
+    case Type::kS16:
+      return SelectRelation<int16_t>(relation, predicate);
     case Type::kU32:
-    case Type::kB32: return SelectRelation<uint32_t>(relation, predicate);
-    case Type::kS32: return SelectRelation<int32_t>(relation, predicate);
+    case Type::kB32:
+      return SelectRelation<uint32_t>(relation, predicate);
+    case Type::kS32:
+      return SelectRelation<int32_t>(relation, predicate);
     case Type::kU64:
-    case Type::kB64: return SelectRelation<uint64_t>(relation, predicate);
-    case Type::kS64: return SelectRelation<int64_t>(relation, predicate);
-    case Type::kF64: return SelectRelation<double>(relation, predicate);
+    case Type::kB64:
+      return SelectRelation<uint64_t>(relation, predicate);
+    case Type::kS64:
+      return SelectRelation<int64_t>(relation, predicate);
+    case Type::kF64:
+      return SelectRelation<double>(relation, predicate);
     default:
       return o.Has("ftz") ? SelectRelation<float, true>(relation, predicate)
                           : SelectRelation<float>(relation, predicate);

@@ -9,15 +9,40 @@ namespace vqllm::ptx {
 namespace {
 
 // Storage of each type in the low bits of its register.
-template <Type kType> struct Stored;
-template <> struct Stored<Type::kU8> { using type = uint8_t; };
-template <> struct Stored<Type::kU16> { using type = uint16_t; };
-template <> struct Stored<Type::kU32> { using type = uint32_t; };
-template <> struct Stored<Type::kU64> { using type = uint64_t; };
-template <> struct Stored<Type::kS8> { using type = int8_t; };
-template <> struct Stored<Type::kS16> { using type = int16_t; };
-template <> struct Stored<Type::kS32> { using type = int32_t; };
-template <> struct Stored<Type::kS64> { using type = int64_t; };
+template <Type kType>
+struct Stored;
+template <>
+struct Stored<Type::kU8> {
+  using type = uint8_t;
+};
+template <>
+struct Stored<Type::kU16> {
+  using type = uint16_t;
+};
+template <>
+struct Stored<Type::kU32> {
+  using type = uint32_t;
+};
+template <>
+struct Stored<Type::kU64> {
+  using type = uint64_t;
+};
+template <>
+struct Stored<Type::kS8> {
+  using type = int8_t;
+};
+template <>
+struct Stored<Type::kS16> {
+  using type = int16_t;
+};
+template <>
+struct Stored<Type::kS32> {
+  using type = int32_t;
+};
+template <>
+struct Stored<Type::kS64> {
+  using type = int64_t;
+};
 
 // Integers to integers: truncated or extended, then extended to the register.
 template <typename D, typename S>
@@ -64,14 +89,22 @@ Handler PickResize(bool saturate) {
 template <typename D>
 Handler SelectFromInteger(Type source, bool saturate) {
   switch (source) {
-    case Type::kU8: return PickResize<D, Type::kU8>(saturate);
-    case Type::kU16: return PickResize<D, Type::kU16>(saturate);
-    case Type::kU32: return PickResize<D, Type::kU32>(saturate);
-    case Type::kU64: return PickResize<D, Type::kU64>(saturate);
-    case Type::kS8: return PickResize<D, Type::kS8>(saturate);
-    case Type::kS16: return PickResize<D, Type::kS16>(saturate);
-    case Type::kS32: return PickResize<D, Type::kS32>(saturate);
-    default: return PickResize<D, Type::kS64>(saturate);
+    case Type::kU8:
+      return PickResize<D, Type::kU8>(saturate);
+    case Type::kU16:
+      return PickResize<D, Type::kU16>(saturate);
+    case Type::kU32:
+      return PickResize<D, Type::kU32>(saturate);
+    case Type::kU64:
+      return PickResize<D, Type::kU64>(saturate);
+    case Type::kS8:
+      return PickResize<D, Type::kS8>(saturate);
+    case Type::kS16:
+      return PickResize<D, Type::kS16>(saturate);
+    case Type::kS32:
+      return PickResize<D, Type::kS32>(saturate);
+    default:
+      return PickResize<D, Type::kS64>(saturate);
   }
 }
 
@@ -79,14 +112,22 @@ Handler SelectResize(const Opcode& o) {
   const bool saturate = o.Has("sat");
   const Type source = o.last_type();
   switch (o.type()) {
-    case Type::kU8: return SelectFromInteger<uint8_t>(source, saturate);
-    case Type::kU16: return SelectFromInteger<uint16_t>(source, saturate);
-    case Type::kU32: return SelectFromInteger<uint32_t>(source, saturate);
-    case Type::kU64: return SelectFromInteger<uint64_t>(source, saturate);
-    case Type::kS8: return SelectFromInteger<int8_t>(source, saturate);
-    case Type::kS16: return SelectFromInteger<int16_t>(source, saturate);
-    case Type::kS32: return SelectFromInteger<int32_t>(source, saturate);
-    default: return SelectFromInteger<int64_t>(source, saturate);
+    case Type::kU8:
+      return SelectFromInteger<uint8_t>(source, saturate);
+    case Type::kU16:
+      return SelectFromInteger<uint16_t>(source, saturate);
+    case Type::kU32:
+      return SelectFromInteger<uint32_t>(source, saturate);
+    case Type::kU64:
+      return SelectFromInteger<uint64_t>(source, saturate);
+    case Type::kS8:
+      return SelectFromInteger<int8_t>(source, saturate);
+    case Type::kS16:
+      return SelectFromInteger<int16_t>(source, saturate);
+    case Type::kS32:
+      return SelectFromInteger<int32_t>(source, saturate);
+    default:
+      return SelectFromInteger<int64_t>(source, saturate);
   }
 }
 
@@ -133,7 +174,8 @@ Handler SelectConvert(const Opcode& o) {
   if (!IsFloat(to) && !IsFloat(from)) return SelectResize(o);
   const bool plain = !o.Has("ftz") && !o.Has("sat");
   if (plain && to == Type::kF32 && from == Type::kF16 && o.parts.size() == 2) return HalfToFloat<HalfKind>;
-  if (plain && to == Type::kF32 && from == Type::kBf16 && o.parts.size() == 2) return HalfToFloat<BFloat16Kind>;
+  if (plain && to == Type::kF32 && from == Type::kBf16 && o.parts.size() == 2)
+    return HalfToFloat<BFloat16Kind>;
   if (plain && to == Type::kF16 && from == Type::kF32 && o.Has("rn")) return FloatToHalf<HalfKind>;
   if (plain && to == Type::kF32 && from == Type::kS32 && o.Has("rn")) return IntegerToFloat<int32_t>;
   if (plain && to == Type::kF32 && from == Type::kU32 && o.Has("rn")) return IntegerToFloat<uint32_t>;

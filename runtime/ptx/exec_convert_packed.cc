@@ -14,11 +14,8 @@ uint32_t ConvertElement(const Conversion& c, float value) {
   if (c.relu && !(value > 0) && value == value) value = 0;
   const bool eight = TypeSize(c.to) == 2 && (c.to == Type::kE4m3x2 || c.to == Type::kE5m2x2);
   if (value != value) return c.to == Type::kTf32 ? 0x7fffffffu : eight ? 0x7fu : 0x7fffu;
-  const Type element = c.to == Type::kF16x2    ? Type::kF16
-                       : c.to == Type::kBf16x2 ? Type::kBf16
-                                               : c.to;
-  const uint64_t bits =
-      RoundToFormat(static_cast<double>(value), FormatOf(element), c.rounding, c.satfinite);
+  const Type element = c.to == Type::kF16x2 ? Type::kF16 : c.to == Type::kBf16x2 ? Type::kBf16 : c.to;
+  const uint64_t bits = RoundToFormat(static_cast<double>(value), FormatOf(element), c.rounding, c.satfinite);
   return static_cast<uint32_t>(c.to == Type::kTf32 ? bits << 13 : bits);
 }
 
@@ -82,7 +79,8 @@ uint16_t HalfFromFp8(uint32_t byte, bool e5m2, bool relu) {
                         : magnitude < 8   ? std::ldexp(static_cast<float>(magnitude), -9)
                                           : std::ldexp(static_cast<float>(8 + (magnitude & 7)),
                                                        static_cast<int>(magnitude >> 3) - 10);
-    half = value != value ? uint16_t{0x7fff} : static_cast<uint16_t>(FloatToHalfBits(value) | (byte & 0x80) << 8);
+    half = value != value ? uint16_t{0x7fff}
+                          : static_cast<uint16_t>(FloatToHalfBits(value) | (byte & 0x80) << 8);
   }
   return relu && (half & 0x8000) ? uint16_t{0} : half;
 }

@@ -31,13 +31,21 @@ struct F32 {
   static Handler Select(const Opcode& o) {
     using F = float;
 
-    if (o.base == "add") return Lanes<F, [](F a, F b) { return Finish(Flush<kFtz>(a) + Flush<kFtz>(b)); }, F, F>;
-    if (o.base == "sub") return Lanes<F, [](F a, F b) { return Finish(Flush<kFtz>(a) - Flush<kFtz>(b)); }, F, F>;
-    if (o.base == "mul") return Lanes<F, [](F a, F b) { return Finish(Flush<kFtz>(a) * Flush<kFtz>(b)); }, F, F>;
-    if (o.base == "div") return Lanes<F, [](F a, F b) { return Finish(Flush<kFtz>(a) / Flush<kFtz>(b)); }, F, F>;
+    if (o.base == "add")
+      return Lanes<F, [](F a, F b) { return Finish(Flush<kFtz>(a) + Flush<kFtz>(b)); }, F, F>;
+    if (o.base == "sub")
+      return Lanes<F, [](F a, F b) { return Finish(Flush<kFtz>(a) - Flush<kFtz>(b)); }, F, F>;
+    if (o.base == "mul")
+      return Lanes<F, [](F a, F b) { return Finish(Flush<kFtz>(a) * Flush<kFtz>(b)); }, F, F>;
+    if (o.base == "div")
+      return Lanes<F, [](F a, F b) { return Finish(Flush<kFtz>(a) / Flush<kFtz>(b)); }, F, F>;
     if (o.base == "rcp") return Lanes<F, [](F a) { return Finish(1.0f / Flush<kFtz>(a)); }, F>;
     if (o.base == "sqrt") return Lanes<F, [](F a) { return Finish(std::sqrt(Flush<kFtz>(a))); }, F>;
-    return Lanes<F, [](F a, F b, F c) { return Finish(__builtin_fmaf(Flush<kFtz>(a), Flush<kFtz>(b), Flush<kFtz>(c))); }, F, F, F>;
+    return Lanes<F,
+                 [](F a, F b, F c) {
+                   return Finish(__builtin_fmaf(Flush<kFtz>(a), Flush<kFtz>(b), Flush<kFtz>(c)));
+                 },
+                 F, F, F>;
   }
 };
 
@@ -49,7 +57,8 @@ Handler SelectF32Arithmetic(const Opcode& o) {
 // A NaN loses against a number, unless .NaN; -0 counts as less than +0.
 template <bool kMax, bool kNanWins>
 inline float Extreme(float a, float b) {
-  const bool a_first = kMax ? (a > b || (a == b && !std::signbit(a))) : (a < b || (a == b && std::signbit(a)));
+  const bool a_first =
+      kMax ? (a > b || (a == b && !std::signbit(a))) : (a < b || (a == b && std::signbit(a)));
   float result = a_first ? a : b;
   result = a != a ? b : result;
   result = b != b ? a : result;
@@ -67,7 +76,8 @@ Handler SelectExtreme(const Opcode& o, bool three) {
                  [](F a, F b) {
                    a = Flush<kFtz>(a);
                    b = Flush<kFtz>(b);
-                   const uint32_t sign = (std::bit_cast<uint32_t>(a) ^ std::bit_cast<uint32_t>(b)) & 0x80000000u;
+                   const uint32_t sign =
+                       (std::bit_cast<uint32_t>(a) ^ std::bit_cast<uint32_t>(b)) & 0x80000000u;
                    const float m = Extreme<kMax, kNanWins>(std::fabs(a), std::fabs(b));
                    return m != m ? m : std::bit_cast<float>(std::bit_cast<uint32_t>(m) | sign);
                  },
@@ -83,9 +93,11 @@ Handler SelectExtreme(const Opcode& o, bool three) {
                    },
                    F, F, F>;
     }
-    return Lanes<
-        F, [](F a, F b) { return Extreme<kMax, kNanWins>(std::fabs(Flush<kFtz>(a)), std::fabs(Flush<kFtz>(b))); },
-        F, F>;
+    return Lanes<F,
+                 [](F a, F b) {
+                   return Extreme<kMax, kNanWins>(std::fabs(Flush<kFtz>(a)), std::fabs(Flush<kFtz>(b)));
+                 },
+                 F, F>;
   }
   if (three) {
     return Lanes<F,
@@ -101,10 +113,12 @@ Handler SelectExtreme(const Opcode& o, bool three) {
 Handler SelectF32Extreme(const Opcode& o, bool three) {
   const bool nan = o.Has("NaN");
   if (o.base == "max") {
-    if (o.Has("ftz")) return nan ? SelectExtreme<true, true, true>(o, three) : SelectExtreme<true, true, false>(o, three);
+    if (o.Has("ftz"))
+      return nan ? SelectExtreme<true, true, true>(o, three) : SelectExtreme<true, true, false>(o, three);
     return nan ? SelectExtreme<true, false, true>(o, three) : SelectExtreme<true, false, false>(o, three);
   }
-  if (o.Has("ftz")) return nan ? SelectExtreme<false, true, true>(o, three) : SelectExtreme<false, true, false>(o, three);
+  if (o.Has("ftz"))
+    return nan ? SelectExtreme<false, true, true>(o, three) : SelectExtreme<false, true, false>(o, three);
   return nan ? SelectExtreme<false, false, true>(o, three) : SelectExtreme<false, false, false>(o, three);
 }
 
@@ -176,13 +190,15 @@ Handler SelectFloat(const Opcode& o) {
   // Sign operations act on the bits, so a NaN passes through.
   if (o.base == "neg") {
     if (o.Has("ftz")) {
-      return Lanes<U, [](U a) { return std::bit_cast<U>(Flush<true>(std::bit_cast<float>(a))) ^ 0x80000000u; }, U>;
+      return Lanes<
+          U, [](U a) { return std::bit_cast<U>(Flush<true>(std::bit_cast<float>(a))) ^ 0x80000000u; }, U>;
     }
     return Lanes<U, [](U a) { return a ^ 0x80000000u; }, U>;
   }
   if (o.base == "abs") {
     if (o.Has("ftz")) {
-      return Lanes<U, [](U a) { return std::bit_cast<U>(Flush<true>(std::bit_cast<float>(a))) & 0x7fffffffu; }, U>;
+      return Lanes<
+          U, [](U a) { return std::bit_cast<U>(Flush<true>(std::bit_cast<float>(a))) & 0x7fffffffu; }, U>;
     }
     return Lanes<U, [](U a) { return a & 0x7fffffffu; }, U>;
   }

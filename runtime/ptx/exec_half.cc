@@ -59,7 +59,8 @@ void Arithmetic(Warp& warp, const Instruction& instruction) {
     for (int i = 0; i < kCount; ++i) values[i] = (values[i] & 0x7c00) == 0 ? values[i] & 0x8000 : values[i];
   }
   if constexpr (kHalves == 2) {
-    StoreLanes(warp.Write<uint32_t>(instruction.dest[0]), reinterpret_cast<const uint32_t*>(values), warp.mask);
+    StoreLanes(warp.Write<uint32_t>(instruction.dest[0]), reinterpret_cast<const uint32_t*>(values),
+               warp.mask);
   } else {
     StoreLanes(warp.Write<uint16_t>(instruction.dest[0]), values, warp.mask);
   }
@@ -126,7 +127,8 @@ void ExtremeLanes(Warp& warp, const Instruction& instruction) {
   alignas(64) uint16_t values[kCount];
   for (int i = 0; i < kCount; ++i) values[i] = Extreme<Kind>(a[i], b[i], options);
   if constexpr (kHalves == 2) {
-    StoreLanes(warp.Write<uint32_t>(instruction.dest[0]), reinterpret_cast<const uint32_t*>(values), warp.mask);
+    StoreLanes(warp.Write<uint32_t>(instruction.dest[0]), reinterpret_cast<const uint32_t*>(values),
+               warp.mask);
   } else {
     StoreLanes(warp.Write<uint16_t>(instruction.dest[0]), values, warp.mask);
   }
@@ -166,10 +168,12 @@ Handler SelectKind(const Opcode& o) {
                                         (o.Has("ftz") ? 16 : 0));
   }
   if (o.base == "neg") {
-    if (o.Has("ftz")) return Lanes<T, [](T a) { return static_cast<T>(FlushBits<T, kHalves>(a) ^ kSigns); }, T>;
+    if (o.Has("ftz"))
+      return Lanes<T, [](T a) { return static_cast<T>(FlushBits<T, kHalves>(a) ^ kSigns); }, T>;
     return Lanes<T, [](T a) { return static_cast<T>(a ^ kSigns); }, T>;
   }
-  if (o.Has("ftz")) return Lanes<T, [](T a) { return static_cast<T>(FlushBits<T, kHalves>(a) & ~kSigns); }, T>;
+  if (o.Has("ftz"))
+    return Lanes<T, [](T a) { return static_cast<T>(FlushBits<T, kHalves>(a) & ~kSigns); }, T>;
   return Lanes<T, [](T a) { return static_cast<T>(a & ~kSigns); }, T>;
 }
 

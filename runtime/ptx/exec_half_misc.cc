@@ -13,7 +13,8 @@ void MapHalves(Warp& warp, const Instruction& instruction) {
   alignas(64) uint16_t values[kCount];
   for (int i = 0; i < kCount; ++i) values[i] = Kind::Round(F(Kind::Load(a[i])));
   if constexpr (kHalves == 2) {
-    StoreLanes(warp.Write<uint32_t>(instruction.dest[0]), reinterpret_cast<const uint32_t*>(values), warp.mask);
+    StoreLanes(warp.Write<uint32_t>(instruction.dest[0]), reinterpret_cast<const uint32_t*>(values),
+               warp.mask);
   } else {
     StoreLanes(warp.Write<uint16_t>(instruction.dest[0]), values, warp.mask);
   }
@@ -33,12 +34,18 @@ bool Holds(int relation, float a, float b) {
   if (relation == 13) return unordered;
   if (unordered) return relation >= 6;
   switch (relation % 6) {
-    case 0: return a == b;
-    case 1: return a != b;
-    case 2: return a < b;
-    case 3: return a <= b;
-    case 4: return a > b;
-    default: return a >= b;
+    case 0:
+      return a == b;
+    case 1:
+      return a != b;
+    case 2:
+      return a < b;
+    case 3:
+      return a <= b;
+    case 4:
+      return a > b;
+    default:
+      return a >= b;
   }
 }
 
@@ -64,7 +71,8 @@ void CompareMasks(const Warp& warp, const Instruction& instruction, uint32_t* ma
     masks[h] = 0;
     for (int i = 0; i < kWarpSize; ++i) {
       const int at = i * kHalves + h;
-      masks[h] |= Holds(relation, LoadFlushed<Kind, kFtz>(a[at]), LoadFlushed<Kind, kFtz>(b[at])) ? 1u << i : 0u;
+      masks[h] |=
+          Holds(relation, LoadFlushed<Kind, kFtz>(a[at]), LoadFlushed<Kind, kFtz>(b[at])) ? 1u << i : 0u;
     }
   }
 }
@@ -122,9 +130,11 @@ Handler SelectHalfCompare(const Opcode& o) {
   const bool predicate = o.base == "setp";
   switch (o.last_type()) {
     case Type::kF16:
-      return o.Has("ftz") ? SelectComparison<HalfKind, 1, true>(predicate) : SelectComparison<HalfKind, 1>(predicate);
+      return o.Has("ftz") ? SelectComparison<HalfKind, 1, true>(predicate)
+                          : SelectComparison<HalfKind, 1>(predicate);
     case Type::kF16x2:
-      return o.Has("ftz") ? SelectComparison<HalfKind, 2, true>(predicate) : SelectComparison<HalfKind, 2>(predicate);
+      return o.Has("ftz") ? SelectComparison<HalfKind, 2, true>(predicate)
+                          : SelectComparison<HalfKind, 2>(predicate);
     case Type::kBf16:
       return SelectComparison<BFloat16Kind, 1>(predicate);
     default:

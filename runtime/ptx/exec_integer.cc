@@ -9,22 +9,58 @@ __extension__ typedef __int128 Int128;
 // Types of double width, for products.
 template <typename T>
 struct Wider;
-template <> struct Wider<uint16_t> { using type = uint32_t; };
-template <> struct Wider<int16_t> { using type = int32_t; };
-template <> struct Wider<uint32_t> { using type = uint64_t; };
-template <> struct Wider<int32_t> { using type = int64_t; };
-template <> struct Wider<uint64_t> { using type = Uint128; };
-template <> struct Wider<int64_t> { using type = Int128; };
+template <>
+struct Wider<uint16_t> {
+  using type = uint32_t;
+};
+template <>
+struct Wider<int16_t> {
+  using type = int32_t;
+};
+template <>
+struct Wider<uint32_t> {
+  using type = uint64_t;
+};
+template <>
+struct Wider<int32_t> {
+  using type = int64_t;
+};
+template <>
+struct Wider<uint64_t> {
+  using type = Uint128;
+};
+template <>
+struct Wider<int64_t> {
+  using type = Int128;
+};
 
 // Arithmetic wraps: it is done without sign, in at least 32 bits (uint16_t would promote to int).
 template <typename T>
 struct Bits;
-template <> struct Bits<uint16_t> { using type = uint32_t; };
-template <> struct Bits<int16_t> { using type = uint32_t; };
-template <> struct Bits<uint32_t> { using type = uint32_t; };
-template <> struct Bits<int32_t> { using type = uint32_t; };
-template <> struct Bits<uint64_t> { using type = uint64_t; };
-template <> struct Bits<int64_t> { using type = uint64_t; };
+template <>
+struct Bits<uint16_t> {
+  using type = uint32_t;
+};
+template <>
+struct Bits<int16_t> {
+  using type = uint32_t;
+};
+template <>
+struct Bits<uint32_t> {
+  using type = uint32_t;
+};
+template <>
+struct Bits<int32_t> {
+  using type = uint32_t;
+};
+template <>
+struct Bits<uint64_t> {
+  using type = uint64_t;
+};
+template <>
+struct Bits<int64_t> {
+  using type = uint64_t;
+};
 template <typename T>
 using U = typename Bits<T>::type;
 
@@ -41,7 +77,8 @@ T Low(T a, T b) {
   return static_cast<T>(U<T>(a) * U<T>(b));
 }
 
-// Division by zero gives all ones, and the quotient that overflows wraps: what the hardware's routine returns.
+// Division by zero gives all ones, and the quotient that overflows wraps: what the hardware's routine
+// returns.
 template <typename T>
 T Divide(T a, T b) {
   if (b == 0) return static_cast<T>(~T{0});
@@ -102,11 +139,9 @@ Handler SelectWide(const Opcode& o) {
   if (o.base == "mul") {
     return Lanes<W, [](T a, T b) { return static_cast<W>(static_cast<W>(a) * static_cast<W>(b)); }, T, T>;
   }
-  return Lanes<W,
-               [](T a, T b, W c) {
-                 return static_cast<W>(U<W>(static_cast<W>(a) * static_cast<W>(b)) + U<W>(c));
-               },
-               T, T, W>;
+  return Lanes<
+      W, [](T a, T b, W c) { return static_cast<W>(U<W>(static_cast<W>(a) * static_cast<W>(b)) + U<W>(c)); },
+      T, T, W>;
 }
 
 Handler SelectSaturating(const Opcode& o) {
@@ -122,10 +157,18 @@ Handler SelectSaturating(const Opcode& o) {
 
 Handler SelectRelu(const Opcode& o) {
   if (o.base == "min") {
-    return Lanes<int32_t, [](int32_t a, int32_t b) { const int32_t m = a < b ? a : b; return m < 0 ? 0 : m; },
+    return Lanes<int32_t,
+                 [](int32_t a, int32_t b) {
+                   const int32_t m = a < b ? a : b;
+                   return m < 0 ? 0 : m;
+                 },
                  int32_t, int32_t>;
   }
-  return Lanes<int32_t, [](int32_t a, int32_t b) { const int32_t m = (a > b) ? a : b; return m < 0 ? 0 : m; },
+  return Lanes<int32_t,
+               [](int32_t a, int32_t b) {
+                 const int32_t m = (a > b) ? a : b;
+                 return m < 0 ? 0 : m;
+               },
                int32_t, int32_t>;
 }
 

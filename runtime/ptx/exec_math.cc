@@ -40,7 +40,8 @@ Handler SelectFunction(const Opcode& o) {
   if (o.base == "sqrt") return Map<float, [](float a) { return std::sqrt(a); }, kFtz>;
   if (o.base == "tanh") return Map<float, [](float a) { return std::tanh(a); }, kFtz>;
   // In double, so that the result is rounded once but for rare ties; rsqrt(-0) is -infinity.
-  return Map<float, [](float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); }, kFtz>;
+  return Map<float, [](float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); },
+             kFtz>;
 }
 
 // The .f64 approximations keep the upper half of the value only (PTX ISA, rcp.approx.ftz.f64).
@@ -50,7 +51,8 @@ double UpperHalf(double value) {
 
 Handler SelectFunction64(const Opcode& o) {
   if (o.base == "rcp") return Map<double, [](double a) { return UpperHalf(1.0 / UpperHalf(a)); }, true>;
-  if (o.Has("ftz")) return Map<double, [](double a) { return UpperHalf(1.0 / std::sqrt(UpperHalf(a))); }, true>;
+  if (o.Has("ftz"))
+    return Map<double, [](double a) { return UpperHalf(1.0 / std::sqrt(UpperHalf(a))); }, true>;
   return Map<double, [](double a) { return 1.0 / std::sqrt(a); }, false>;
 }
 
@@ -108,7 +110,8 @@ template <typename T, Operation kOperation, int kMode>
 Handler SelectVariant(const Opcode& o) {
   if constexpr (sizeof(T) == 4) {
     if (o.Has("ftz")) {
-      return o.Has("sat") ? Directed<T, kOperation, kMode, true, true> : Directed<T, kOperation, kMode, true, false>;
+      return o.Has("sat") ? Directed<T, kOperation, kMode, true, true>
+                          : Directed<T, kOperation, kMode, true, false>;
     }
     if (o.Has("sat")) return Directed<T, kOperation, kMode, false, true>;
   }

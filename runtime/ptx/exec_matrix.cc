@@ -103,9 +103,13 @@ void TransposeMatrix(Warp& warp, const Instruction& instruction) {
 template <bool kTrans>
 Handler SelectMove(bool store, int matrices) {
   if (store) {
-    return matrices == 4 ? StoreMatrix<4, kTrans> : matrices == 2 ? StoreMatrix<2, kTrans> : StoreMatrix<1, kTrans>;
+    return matrices == 4   ? StoreMatrix<4, kTrans>
+           : matrices == 2 ? StoreMatrix<2, kTrans>
+                           : StoreMatrix<1, kTrans>;
   }
-  return matrices == 4 ? LoadMatrix<4, kTrans> : matrices == 2 ? LoadMatrix<2, kTrans> : LoadMatrix<1, kTrans>;
+  return matrices == 4   ? LoadMatrix<4, kTrans>
+         : matrices == 2 ? LoadMatrix<2, kTrans>
+                         : LoadMatrix<1, kTrans>;
 }
 
 }  // namespace

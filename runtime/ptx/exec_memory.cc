@@ -69,7 +69,8 @@ void StoreLanesTo(const Warp& warp, const Instruction& instruction, uint8_t* con
 
 void PoisonLanes(const Warp& warp, const Instruction& instruction, uint32_t mask) {
   for (int e = 0; e < instruction.elements; ++e) {
-    ForLanes(mask, [&](int i) { SetLaneBits(warp, instruction.list[e], instruction.dest_bytes, i, kPoison); });
+    ForLanes(mask,
+             [&](int i) { SetLaneBits(warp, instruction.list[e], instruction.dest_bytes, i, kPoison); });
   }
 }
 

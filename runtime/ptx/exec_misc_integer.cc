@@ -47,7 +47,9 @@ void CarryLanes(Warp& warp, const Instruction& instruction) {
 
 template <typename T, CarryOperation kOperation, bool kSigned>
 Handler PickCarry(bool in, bool out) {
-  if (in) return out ? CarryLanes<T, kOperation, true, true, kSigned> : CarryLanes<T, kOperation, true, false, kSigned>;
+  if (in)
+    return out ? CarryLanes<T, kOperation, true, true, kSigned>
+               : CarryLanes<T, kOperation, true, false, kSigned>;
   return CarryLanes<T, kOperation, false, true, kSigned>;
 }
 
@@ -69,12 +71,17 @@ uint32_t Pair(uint32_t a, uint32_t b) {
   return high << 16 | low;
 }
 template <typename T, auto F>
-constexpr Handler kPair = Lanes<uint32_t, [](uint32_t a, uint32_t b) { return Pair<T, F>(a, b); }, uint32_t, uint32_t>;
+constexpr Handler kPair =
+    Lanes<uint32_t, [](uint32_t a, uint32_t b) { return Pair<T, F>(a, b); }, uint32_t, uint32_t>;
 
 template <typename T>
-int Smaller(T a, T b) { return std::min(a, b); }
+int Smaller(T a, T b) {
+  return std::min(a, b);
+}
 template <typename T>
-int Larger(T a, T b) { return std::max(a, b); }
+int Larger(T a, T b) {
+  return std::max(a, b);
+}
 int SmallerRelu(int16_t a, int16_t b) { return std::max(0, int{std::min(a, b)}); }
 int LargerRelu(int16_t a, int16_t b) { return std::max(0, int{std::max(a, b)}); }
 int Sum(uint16_t a, uint16_t b) { return a + b; }
@@ -94,17 +101,18 @@ constexpr Handler kDot4 = Lanes<uint32_t,
                                 },
                                 uint32_t, uint32_t, uint32_t>;
 template <bool kA, bool kB, int kFirst>
-constexpr Handler kDot2 = Lanes<uint32_t,
-                                [](uint32_t a, uint32_t b, uint32_t c) {
-                                  int64_t sum = 0;
-                                  for (int i = 0; i < 2; ++i) {
-                                    const uint16_t half = static_cast<uint16_t>(a >> (16 * i));
-                                    const int64_t wide = kA ? int64_t{static_cast<int16_t>(half)} : int64_t{half};
-                                    sum += wide * Byte<kB>(b, kFirst + i);
-                                  }
-                                  return static_cast<uint32_t>(c + static_cast<uint64_t>(sum));
-                                },
-                                uint32_t, uint32_t, uint32_t>;
+constexpr Handler kDot2 =
+    Lanes<uint32_t,
+          [](uint32_t a, uint32_t b, uint32_t c) {
+            int64_t sum = 0;
+            for (int i = 0; i < 2; ++i) {
+              const uint16_t half = static_cast<uint16_t>(a >> (16 * i));
+              const int64_t wide = kA ? int64_t{static_cast<int16_t>(half)} : int64_t{half};
+              sum += wide * Byte<kB>(b, kFirst + i);
+            }
+            return static_cast<uint32_t>(c + static_cast<uint64_t>(sum));
+          },
+          uint32_t, uint32_t, uint32_t>;
 
 // mul24: bits 31..0 or 47..16 of the product of the low 24 bits.
 template <bool kSigned>
@@ -124,7 +132,9 @@ Handler Select24(bool mad) {
                  uint32_t, uint32_t, uint32_t>;
   }
   return Lanes<uint32_t,
-               [](uint32_t a, uint32_t b) { return static_cast<uint32_t>((Product24<kSigned>(a, b) >> kShift)); },
+               [](uint32_t a, uint32_t b) {
+                 return static_cast<uint32_t>((Product24<kSigned>(a, b) >> kShift));
+               },
                uint32_t, uint32_t>;
 }
 

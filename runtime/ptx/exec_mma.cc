@@ -24,14 +24,15 @@ double Value(uint32_t bits) {
   if constexpr (kType == Type::kE4m3) {
     const int magnitude = static_cast<int>(bits & 0x7f);
     if (magnitude == 0x7f) return std::numeric_limits<double>::quiet_NaN();
-    const double value = magnitude < 8 ? std::ldexp(magnitude, -9) : std::ldexp(8 + (magnitude & 7), (magnitude >> 3) - 10);
+    const double value =
+        magnitude < 8 ? std::ldexp(magnitude, -9) : std::ldexp(8 + (magnitude & 7), (magnitude >> 3) - 10);
     return (bits & 0x80) ? -value : value;
   }
   return 0;
 }
 
-// In every shape a 32-bit register holds 32 / bits neighbours along k. With W of them in a register, lane l of
-// A has row l / 4 (+ 8) and columns W (l % 4) .. of the first 4 W columns, then the same of the next 4 W.
+// In every shape a 32-bit register holds 32 / bits neighbours along k. With W of them in a register, lane l
+// of A has row l / 4 (+ 8) and columns W (l % 4) .. of the first 4 W columns, then the same of the next 4 W.
 template <Type kA, Type kB, int kM, int kK, bool kHalfAccumulator, bool kInteger>
 void Mma(Warp& warp, const Instruction& instruction) {
   if (!RequireWholeWarp(warp)) return;
@@ -60,7 +61,8 @@ void Mma(Warp& warp, const Instruction& instruction) {
         }
       }
       const uint32_t bits = warp.Read<uint32_t>(b[part])[lane];
-      for (int e = 0; e < kWidth; ++e) matrix_b[k + e][group] = Value<kB>(bits >> (kBits * e % 32) & kElement);
+      for (int e = 0; e < kWidth; ++e)
+        matrix_b[k + e][group] = Value<kB>(bits >> (kBits * e % 32) & kElement);
     }
     for (int r = 0; r < kRows; ++r) {
       for (int e = 0; e < 2; ++e) {
@@ -88,8 +90,9 @@ void Mma(Warp& warp, const Instruction& instruction) {
         const FloatFormat half = FormatOf(Type::kF16);
         uint32_t bits[2];
         for (int e = 0; e < 2; ++e) {
-          bits[e] = value[e] != value[e] ? 0x7fffu
-                                         : static_cast<uint32_t>(RoundToFormat(value[e], half, Rounding::kNearest, false));
+          bits[e] = value[e] != value[e]
+                        ? 0x7fffu
+                        : static_cast<uint32_t>(RoundToFormat(value[e], half, Rounding::kNearest, false));
         }
         warp.Write<uint32_t>(d[r])[lane] = bits[1] << 16 | bits[0];
       } else if constexpr (kInteger) {
@@ -119,9 +122,11 @@ Handler SelectInteger8(const Opcode& o) {
   const bool b = o.types[2] == Type::kS8;
   const auto pick = [&]<int kM, int kK>() -> Handler {
     if (a) {
-      return b ? Mma<Type::kS8, Type::kS8, kM, kK, false, true> : Mma<Type::kS8, Type::kU8, kM, kK, false, true>;
+      return b ? Mma<Type::kS8, Type::kS8, kM, kK, false, true>
+               : Mma<Type::kS8, Type::kU8, kM, kK, false, true>;
     }
-    return b ? Mma<Type::kU8, Type::kS8, kM, kK, false, true> : Mma<Type::kU8, Type::kU8, kM, kK, false, true>;
+    return b ? Mma<Type::kU8, Type::kS8, kM, kK, false, true>
+             : Mma<Type::kU8, Type::kU8, kM, kK, false, true>;
   };
   if (o.Has("m8n8k16")) return pick.operator()<8, 16>();
   if (o.Has("m16n8k16")) return pick.operator()<16, 16>();
@@ -149,7 +154,8 @@ Handler SelectMma(const Opcode& o) {
     case Type::kE5m2:
       return SelectFloat8(o);
     case Type::kTf32:
-      return k8 ? Mma<Type::kTf32, Type::kTf32, 16, 8, false, false> : Mma<Type::kTf32, Type::kTf32, 16, 4, false, false>;
+      return k8 ? Mma<Type::kTf32, Type::kTf32, 16, 8, false, false>
+                : Mma<Type::kTf32, Type::kTf32, 16, 4, false, false>;
     case Type::kBf16:
       return k8 ? Mma<Type::kBf16, Type::kBf16, 16, 8, false, false>
                 : Mma<Type::kBf16, Type::kBf16, 16, 16, false, false>;
@@ -157,9 +163,11 @@ Handler SelectMma(const Opcode& o) {
       break;
   }
   if (o.type() == Type::kF16) {
-    return k8 ? Mma<Type::kF16, Type::kF16, 16, 8, true, false> : Mma<Type::kF16, Type::kF16, 16, 16, true, false>;
+    return k8 ? Mma<Type::kF16, Type::kF16, 16, 8, true, false>
+              : Mma<Type::kF16, Type::kF16, 16, 16, true, false>;
   }
-  return k8 ? Mma<Type::kF16, Type::kF16, 16, 8, false, false> : Mma<Type::kF16, Type::kF16, 16, 16, false, false>;
+  return k8 ? Mma<Type::kF16, Type::kF16, 16, 8, false, false>
+            : Mma<Type::kF16, Type::kF16, 16, 16, false, false>;
 }
 
 }  // namespace vqllm::ptx

@@ -58,7 +58,8 @@ void UnpackHalves(Warp& warp, const Instruction& instruction) {
 // The clock of the model is the number of warp instructions of the block so far.
 void ReadClock(Warp& warp, const Instruction& instruction) {
   const uint64_t now = warp.block->executed;
-  ForLanes(warp.mask, [&](int lane) { SetLaneBits(warp, instruction.dest[0], instruction.dest_bytes, lane, now); });
+  ForLanes(warp.mask,
+           [&](int lane) { SetLaneBits(warp, instruction.dest[0], instruction.dest_bytes, lane, now); });
 }
 
 template <uint64_t kWindow>

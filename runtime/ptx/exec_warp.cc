@@ -61,7 +61,8 @@ void ShuffleLanes(Warp& warp, const Instruction& instruction) {
   if (warp.block->check && warp.mask != kAllLanes) {
     ForLanes(warp.mask, [&](int lane) {
       if (warp.mask >> from[lane] & 1) return;
-      warp.block->Report(HazardKind::kInactiveLane, warp, lane, from[lane], "the value of a lane that is not here");
+      warp.block->Report(HazardKind::kInactiveLane, warp, lane, from[lane],
+                         "the value of a lane that is not here");
     });
   }
   StoreLanes(warp.Write<uint32_t>(instruction.dest[0]), values, warp.mask);

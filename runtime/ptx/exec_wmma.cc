@@ -4,12 +4,11 @@
 #include "runtime/ptx/half_math.h"
 #include "runtime/ptx/tensor.h"
 
-/// wmma: the ISA leaves the fragments open, so this is a layout of our own. A lane holds the 16 elements along
-/// k of row lane % m of A or of column lane % n of B, and elements 8 lane .. 8 lane + 7 of the row-major
-/// accumulator.
+/// wmma: the ISA leaves the fragments open, so this is a layout of our own. A lane holds the 16 elements
+/// along k of row lane % m of A or of column lane % n of B, and elements 8 lane .. 8 lane + 7 of the
+/// row-major accumulator.
 namespace vqllm::ptx {
 namespace {
-
 
 enum class Fragment : uint8_t { kA, kB, kAccumulator };
 
@@ -45,17 +44,19 @@ void Move(Warp& warp, const Instruction& instruction) {
   constexpr int kElements = kFragment == Fragment::kAccumulator ? 8 : 16;
   uint64_t base[kWarpSize];
   LaneAddresses(warp, instruction.source[0], instruction.wide_address, instruction.offset, base);
-  const uint32_t stride = instruction.source[1] != kNowhere
-                              ? warp.Read<uint32_t>(instruction.source[1])[0]
-                              : static_cast<uint32_t>(kRow ? Columns<kFragment, kM, kN>() : Rows<kFragment, kM, kN>());
+  const uint32_t stride =
+      instruction.source[1] != kNowhere
+          ? warp.Read<uint32_t>(instruction.source[1])[0]
+          : static_cast<uint32_t>(kRow ? Columns<kFragment, kM, kN>() : Rows<kFragment, kM, kN>());
   for (int e = 0; e < kElements; ++e) {
     Lanes32 lanes;
     for (int lane = 0; lane < kWarpSize; ++lane) {
       int row = 0;
       int column = 0;
       PositionOf<kFragment, kM, kN>(lane, e, &row, &column);
-      const uint64_t index = kRow ? uint64_t{stride} * static_cast<uint64_t>(row) + static_cast<uint64_t>(column)
-                                  : uint64_t{stride} * static_cast<uint64_t>(column) + static_cast<uint64_t>(row);
+      const uint64_t index =
+          kRow ? uint64_t{stride} * static_cast<uint64_t>(row) + static_cast<uint64_t>(column)
+               : uint64_t{stride} * static_cast<uint64_t>(column) + static_cast<uint64_t>(row);
       lanes.address[lane] = base[lane] + index * kBytes;
     }
     SpaceMasks masks;
@@ -117,8 +118,9 @@ void Multiply(Warp& warp, const Instruction& instruction) {
       int row = 0;
       int column = 0;
       PositionOf<Fragment::kAccumulator, kM, kN>(lane, e, &row, &column);
-      sum[row][column] = kHalfAccumulator ? half(c[e / 2], lane, e)
-                                          : static_cast<double>(warp.Read<float>(c[kHalfAccumulator ? 0 : e])[lane]);
+      sum[row][column] = kHalfAccumulator
+                             ? half(c[e / 2], lane, e)
+                             : static_cast<double>(warp.Read<float>(c[kHalfAccumulator ? 0 : e])[lane]);
     }
   }
   for (int row = 0; row < kM; ++row) {
@@ -136,7 +138,8 @@ void Multiply(Warp& warp, const Instruction& instruction) {
       const double value = sum[row][column];
       if constexpr (kHalfAccumulator) {
         const uint32_t bits =
-            value != value ? 0x7fffu : static_cast<uint32_t>(RoundToFormat(value, format, Rounding::kNearest, false));
+            value != value ? 0x7fffu
+                           : static_cast<uint32_t>(RoundToFormat(value, format, Rounding::kNearest, false));
         packed = e % 2 == 0 ? bits : packed | bits << 16;
         if (e % 2 == 1) warp.Write<uint32_t>(d[e / 2])[lane] = packed;
       } else {
@@ -153,7 +156,8 @@ void Multiply(Warp& warp, const Instruction& instruction) {
 
 template <Fragment kFragment, int kM, int kN, bool kStore, bool kWide>
 Handler PickLayout(const Opcode& o) {
-  return o.Has("row") ? Move<kFragment, kM, kN, true, kStore, kWide> : Move<kFragment, kM, kN, false, kStore, kWide>;
+  return o.Has("row") ? Move<kFragment, kM, kN, true, kStore, kWide>
+                      : Move<kFragment, kM, kN, false, kStore, kWide>;
 }
 
 template <int kM, int kN>

@@ -81,7 +81,8 @@ uint64_t LaunchShadow::LoadedSectors() const {
 uint64_t LaunchShadow::StoredSectors() const {
   uint64_t n = 0;
   for (const Shadow& shadow : segments_) {
-    for (uint64_t i = 0; i < shadow.sectors; ++i) n += shadow.touched[i].load(std::memory_order_relaxed) >> 1 & 1;
+    for (uint64_t i = 0; i < shadow.sectors; ++i)
+      n += shadow.touched[i].load(std::memory_order_relaxed) >> 1 & 1;
   }
   return n;
 }
@@ -130,7 +131,8 @@ uint32_t GlobalShadow::Touch(Warp& warp, int segment, const SectorList& list, Ac
       ++fresh;
       const uint8_t bit = access == Access::kAtomic ? 3 : is_store ? 2 : 1;
       std::atomic<uint8_t>& touched = shadow.touched[at];
-      if ((touched.load(std::memory_order_relaxed) & bit) != bit) touched.fetch_or(bit, std::memory_order_relaxed);
+      if ((touched.load(std::memory_order_relaxed) & bit) != bit)
+        touched.fetch_or(bit, std::memory_order_relaxed);
     }
     const uint8_t news = static_cast<uint8_t>(words & ~have);
     if (news == 0) continue;

@@ -55,7 +55,8 @@ inline void LoadHalves(const uint16_t* bits, float* values) {
 #if defined(__F16C__)
   if constexpr (std::is_same_v<Kind, HalfKind>) {
     for (int i = 0; i < kCount; i += 8) {
-      _mm256_storeu_ps(values + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bits + i))));
+      _mm256_storeu_ps(values + i,
+                       _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bits + i))));
     }
     return;
   }

@@ -33,14 +33,14 @@ std::string Hazard::ToString() const {
   std::string where = fmt::format("PTX line {}", ptx_line);
   if (source_line != 0) where += fmt::format(" ({}:{})", source_file, source_line);
   std::string out =
-      fmt::format("{} x{}: {} [{}] block ({}, {}, {}) warp {} lane {} address 0x{:x}", HazardName(kind), count,
-                  where, text, block[0], block[1], block[2], warp, lane, address);
+      fmt::format("{} x{}: {} [{}] block ({}, {}, {}) warp {} lane {} address 0x{:x}", HazardName(kind),
+                  count, where, text, block[0], block[1], block[2], warp, lane, address);
   if (!detail.empty()) out += ": " + detail;
   return out;
 }
 
-void HazardLog::Record(HazardKind kind, uint32_t pc, uint64_t block, uint32_t warp, int lane, uint64_t address,
-                       std::string_view detail) {
+void HazardLog::Record(HazardKind kind, uint32_t pc, uint64_t block, uint32_t warp, int lane,
+                       uint64_t address, std::string_view detail) {
   Entry& entry = entries_[{pc, kind}];
   if (entry.count++ == 0 || block < entry.block) {
     const uint64_t count = entry.count;

@@ -27,8 +27,8 @@ enum class HazardKind : uint8_t {
 /// Words for a terminal: "out of bounds".
 std::string_view HazardName(HazardKind kind);
 
-/// A mistake of a kernel. One entry stands for all occurrences of a kind at one instruction; the place is that
-/// of the occurrence in the lowest block.
+/// A mistake of a kernel. One entry stands for all occurrences of a kind at one instruction; the place is
+/// that of the occurrence in the lowest block.
 struct Hazard {
   HazardKind kind = HazardKind::kOutOfBounds;
   uint64_t count = 0;

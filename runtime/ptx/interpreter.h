@@ -73,12 +73,12 @@ void SetConstant(Memory& memory, const Module& module, std::string_view name, co
                  uint64_t bytes);
 
 struct LaunchOptions {
-  int workers = 1;               ///< threads that run blocks; the result does not depend on it
-  bool counters = true;          ///< count the traffic
-  bool hazards = true;           ///< look for races, uninitialised reads, missing waits and the like
+  int workers = 1;                    ///< threads that run blocks; the result does not depend on it
+  bool counters = true;               ///< count the traffic
+  bool hazards = true;                ///< look for races, uninitialised reads, missing waits and the like
   bool uninitialised_global = false;  ///< report reads of global bytes that nobody wrote (needs `hazards`)
-  bool lines = false;            ///< counts per PTX line in LaunchReport::lines (needs `counters`)
-  bool reverse_warps = false;    ///< run the warps of a block in the opposite order: a correct kernel agrees
+  bool lines = false;                 ///< counts per PTX line in LaunchReport::lines (needs `counters`)
+  bool reverse_warps = false;  ///< run the warps of a block in the opposite order: a correct kernel agrees
   /// Warp instructions that one block may execute before it counts as an endless loop.
   uint64_t instruction_budget = uint64_t{1} << 32;
 };
@@ -88,7 +88,7 @@ struct LineCount {
   int ptx_line = 0;
   int source_line = 0;  ///< line of the CUDA source by .loc, 0 where the PTX has none
   std::string source_file;
-  std::string text;     ///< the instruction
+  std::string text;  ///< the instruction
   uint64_t warp_instructions = 0;
   uint64_t thread_instructions = 0;
   uint64_t sectors = 0;     ///< global sectors of its requests
@@ -96,9 +96,9 @@ struct LineCount {
 };
 
 struct LaunchReport {
-  Counters counters;              ///< all zero without LaunchOptions::counters
-  std::vector<Hazard> hazards;    ///< sorted by PTX line, then kind; empty for a correct kernel
-  uint64_t instructions = 0;      ///< warp instructions, counted always
+  Counters counters;                 ///< all zero without LaunchOptions::counters
+  std::vector<Hazard> hazards;       ///< sorted by PTX line, then kind; empty for a correct kernel
+  uint64_t instructions = 0;         ///< warp instructions, counted always
   uint64_t thread_instructions = 0;  ///< sum over active lanes; 0 without LaunchOptions::counters
   /// False where a block was given up (trap, deadlock, budget); its reason is among the hazards, the
   /// counters are then those of what ran.

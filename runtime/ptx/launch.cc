@@ -15,7 +15,7 @@ namespace vqllm::ptx {
 namespace {
 
 constexpr uint32_t kMaxThreads = 1024;
-constexpr uint32_t kMaxShared = 227 * 1024;       // of a block, the most of any GPU (compute capability 9.0)
+constexpr uint32_t kMaxShared = 227 * 1024;  // of a block, the most of any GPU (compute capability 9.0)
 constexpr uint64_t kMaxWorkerBytes = uint64_t{1} << 31;  // registers and local memory of a resident block
 
 const ProgramFunction& FindKernel(const Module& module, std::string_view name) {
@@ -45,8 +45,8 @@ void CheckLaunch(const LaunchContext& launch, size_t arguments) {
   }
   const uint32_t* required = kernel.required_threads;
   if (required[0] != 0 && (b.x != required[0] || b.y != required[1] || b.z != required[2])) {
-    Fail("kernel '{}': block: found ({}, {}, {}), allowed: ({}, {}, {}) (.reqntid)", kernel.name, b.x, b.y, b.z,
-         required[0], required[1], required[2]);
+    Fail("kernel '{}': block: found ({}, {}, {}), allowed: ({}, {}, {}) (.reqntid)", kernel.name, b.x, b.y,
+         b.z, required[0], required[1], required[2]);
   }
   if (launch.shared_bytes > kMaxShared) {
     Fail("kernel '{}': shared memory: found {} bytes, allowed: {}", kernel.name, launch.shared_bytes,
@@ -184,19 +184,21 @@ LaunchReport Launch(Memory& memory, const Module& module, std::string_view kerne
   launch.threads = block;
   launch.dynamic_shared = dynamic_shared;
   const uint64_t align = kernel.dynamic_align;
-  const uint64_t statics = dynamic_shared == 0 ? kernel.static_shared
-                                               : (kernel.static_shared + align - 1) / align * align;
+  const uint64_t statics =
+      dynamic_shared == 0 ? kernel.static_shared : (kernel.static_shared + align - 1) / align * align;
   launch.shared_bytes = static_cast<uint32_t>(std::min<uint64_t>(statics + dynamic_shared, 0xffffffffu));
   CheckLaunch(launch, arguments.size());
   launch.instance = &memory.InstanceOf(module.program());
   launch.arguments.assign(kernel.parameter_bytes + 16, 0);
   for (size_t i = 0; i < arguments.size(); ++i) {
-    std::memcpy(launch.arguments.data() + kernel.parameters[i].offset, arguments[i], kernel.parameters[i].bytes);
+    std::memcpy(launch.arguments.data() + kernel.parameters[i].offset, arguments[i],
+                kernel.parameters[i].bytes);
   }
   FillConstants(launch);
   LaunchShadow shadow(memory, options.hazards, kernel.ordered, launch.blocks());
   launch.shadow = &shadow;
-  const uint64_t workers = kernel.ordered ? 1 : std::min<uint64_t>(static_cast<uint64_t>(options.workers), launch.blocks());
+  const uint64_t workers =
+      kernel.ordered ? 1 : std::min<uint64_t>(static_cast<uint64_t>(options.workers), launch.blocks());
   std::vector<std::unique_ptr<BlockRunner>> runners;
   for (uint64_t i = 0; i < workers; ++i) runners.push_back(std::make_unique<BlockRunner>(launch));
   RunBlocks(launch, runners);
@@ -217,9 +219,9 @@ LaunchReport Launch(Memory& memory, const Module& module, std::string_view kerne
     }
   }
   for (const LaunchShadow::Race& race : shadow.Races()) {
-    log.Record(HazardKind::kGlobalRace, race.pc, race.block, 0, 0, race.address,
-               fmt::format("block {} {} the same word", race.other_block,
-                           race.write_write ? "writes" : "reads"));
+    log.Record(
+        HazardKind::kGlobalRace, race.pc, race.block, 0, 0, race.address,
+        fmt::format("block {} {} the same word", race.other_block, race.write_write ? "writes" : "reads"));
   }
   CollectHazards(launch, log, report);
   if (options.counters) {
@@ -237,7 +239,8 @@ std::string LaunchReport::ToString() const {
                                 completed ? "" : ", given up");
   for (size_t i = 0; i < static_cast<size_t>(Counter::kCount); ++i) {
     const Counter counter = static_cast<Counter>(i);
-    if (counters[counter] != 0) out += fmt::format("  {:<48} {}\n", Describe(counter).name, counters[counter]);
+    if (counters[counter] != 0)
+      out += fmt::format("  {:<48} {}\n", Describe(counter).name, counters[counter]);
   }
   for (const Hazard& hazard : hazards) out += "  " + hazard.ToString() + "\n";
   return out;

@@ -10,7 +10,9 @@ bool IsWord(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || IsDigit(c) || c == '_' || c == '$' || c == '%' ||
          c == '.';
 }
-bool IsPunctuation(char c) { return std::string_view("{}[]()<>,;:@!|+-=*&").find(c) != std::string_view::npos; }
+bool IsPunctuation(char c) {
+  return std::string_view("{}[]()<>,;:@!|+-=*&").find(c) != std::string_view::npos;
+}
 
 class Lexer {
  public:

@@ -8,9 +8,9 @@ namespace vqllm::ptx {
 
 struct Token {
   enum class Kind : uint8_t {
-    kWord,       ///< name, register, directive, opcode with its modifiers
-    kNumber,     ///< integer in any base, 0f/0d bits, or decimal float
-    kString,     ///< with its quotes
+    kWord,    ///< name, register, directive, opcode with its modifiers
+    kNumber,  ///< integer in any base, 0f/0d bits, or decimal float
+    kString,  ///< with its quotes
     kPunctuation,
     kEnd,
   };

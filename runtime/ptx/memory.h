@@ -30,8 +30,8 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// `name` is what hazards call it. Zero bytes are allowed: any access to them is out of bounds. Throws Error
-  /// above the limit.
+  /// `name` is what hazards call it. Zero bytes are allowed: any access to them is out of bounds. Throws
+  /// Error above the limit.
   uint64_t Allocate(uint64_t bytes, std::string name = "");
   /// Throws Error unless `address` came from Allocate.
   void Free(uint64_t address);

@@ -51,8 +51,8 @@ struct Opcode {
 /// kPartSets.
 /// `operands`: one letter each, destinations before the colon, optional ones after "?":
 ///   T first type of the opcode   S last type    W twice as wide as T     h u l  16, 32, 64 bits
-///   P predicate                  Q predicate with an optional |second    D 32 bits with an optional |predicate
-///   I integer literal            V scalar or vector of T by .v2 .v4 .v8  M address in brackets
+///   P predicate                  Q predicate with an optional |second    D 32 bits with an optional
+///   |predicate I integer literal            V scalar or vector of T by .v2 .v4 .v8  M address in brackets
 ///   1..9 vector of as many 32-bit registers
 /// `select`: the handler of the opcode; null is a fault of the table (a test decodes every form).
 struct OpcodeForm {

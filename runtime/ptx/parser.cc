@@ -301,7 +301,8 @@ void Parser::AppendInitial(Variable& variable, Type type) {
     bits ^= uint64_t{1} << (number.kind == Operand::Kind::kFloat && type != Type::kF32 ? 63 : 31);
   }
   const size_t size = static_cast<size_t>(TypeSize(type));
-  if (variable.initial.size() + size > kMaxInitialBytes) Refuse(token, "an initial value of more than 64 MiB");
+  if (variable.initial.size() + size > kMaxInitialBytes)
+    Refuse(token, "an initial value of more than 64 MiB");
   for (size_t i = 0; i < size; ++i) {
     variable.initial.push_back(i < 8 ? static_cast<uint8_t>(bits >> (8 * i)) : uint8_t{0});
   }
@@ -312,7 +313,8 @@ void Parser::DeclareGlobal(Space space) {
   Variable variable = Declaration(space);
   Expect(";");
   if (variable.dynamic && space != Space::kShared) Refuse(token, "an array without a size");
-  const auto [found, fresh] = global_names_.emplace(variable.name, static_cast<int>(module_.variables.size()));
+  const auto [found, fresh] =
+      global_names_.emplace(variable.name, static_cast<int>(module_.variables.size()));
   if (!fresh) Refuse(token, "a second variable of one name");
   module_.variables.push_back(std::move(variable));
 }

@@ -12,8 +12,8 @@ namespace vqllm::ptx {
 
 /// Bounds on what a text may ask for; beyond them it is refused, so that no text can exhaust memory.
 inline constexpr size_t kMaxTextBytes = size_t{1} << 28;
-inline constexpr size_t kMaxRegisters = size_t{1} << 18;     ///< of one function
-inline constexpr size_t kMaxStatements = size_t{1} << 20;    ///< of a module
+inline constexpr size_t kMaxRegisters = size_t{1} << 18;   ///< of one function
+inline constexpr size_t kMaxStatements = size_t{1} << 20;  ///< of a module
 inline constexpr uint64_t kMaxVariableBytes = uint64_t{1} << 30;
 inline constexpr uint64_t kMaxInitialBytes = uint64_t{1} << 26;  ///< of one initial value
 

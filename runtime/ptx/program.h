@@ -23,7 +23,8 @@ struct ProgramVariable {
   std::vector<uint8_t> initial;
 };
 
-/// A value that all lanes and warps share. Those with a variable are its address plus `bits`, known at launch.
+/// A value that all lanes and warps share. Those with a variable are its address plus `bits`, known at
+/// launch.
 struct ProgramConstant {
   uint32_t offset = 0;
   uint8_t bytes = 4;  ///< 0: a predicate
@@ -51,8 +52,8 @@ struct CallSite {
 struct ProgramFunction {
   std::string name;
   bool is_kernel = false;
-  uint32_t begin = 0;  ///< first instruction
-  uint32_t end = 0;    ///< one past the last, which is a return
+  uint32_t begin = 0;                     ///< first instruction
+  uint32_t end = 0;                       ///< one past the last, which is a return
   std::vector<ParameterInfo> parameters;  ///< of a kernel: offsets into the argument bytes
   uint32_t parameter_bytes = 0;
   uint32_t register_base = 0;

@@ -16,7 +16,8 @@ struct Accesses {
 };
 
 struct Allocation {
-  std::vector<uint32_t> offset;  ///< of each virtual register: bytes from the start of the function's registers
+  std::vector<uint32_t>
+      offset;  ///< of each virtual register: bytes from the start of the function's registers
   uint32_t bytes = 0;
 };
 

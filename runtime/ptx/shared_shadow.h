@@ -7,8 +7,9 @@ namespace vqllm::ptx {
 
 struct Warp;
 
-/// What is known of every word of a block's shared memory: who wrote and read it since the last barrier, which
-/// bytes have a value, and which wait for a cp.async. Reports races, uninitialised reads and touched copies.
+/// What is known of every word of a block's shared memory: who wrote and read it since the last barrier,
+/// which bytes have a value, and which wait for a cp.async. Reports races, uninitialised reads and touched
+/// copies.
 class SharedShadow {
  public:
   void Resize(uint32_t bytes) { words_.resize(bytes / 4 + 8); }

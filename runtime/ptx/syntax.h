@@ -14,11 +14,36 @@ namespace vqllm::ptx {
 
 /// Read-only registers that the launch fills in.
 enum class Special : uint8_t {
-  kTidX, kTidY, kTidZ, kNtidX, kNtidY, kNtidZ, kCtaidX, kCtaidY, kCtaidZ, kNctaidX, kNctaidY, kNctaidZ,
-  kLaneid, kWarpid, kNwarpid, kSmid, kNsmid, kGridid,
-  kLanemaskEq, kLanemaskLt, kLanemaskLe, kLanemaskGt, kLanemaskGe,
-  kDynamicSmemSize, kTotalSmemSize, kClusterZero, kClusterOne,
-  kClock, kClock64, kGlobaltimer,
+  kTidX,
+  kTidY,
+  kTidZ,
+  kNtidX,
+  kNtidY,
+  kNtidZ,
+  kCtaidX,
+  kCtaidY,
+  kCtaidZ,
+  kNctaidX,
+  kNctaidY,
+  kNctaidZ,
+  kLaneid,
+  kWarpid,
+  kNwarpid,
+  kSmid,
+  kNsmid,
+  kGridid,
+  kLanemaskEq,
+  kLanemaskLt,
+  kLanemaskLe,
+  kLanemaskGt,
+  kLanemaskGe,
+  kDynamicSmemSize,
+  kTotalSmemSize,
+  kClusterZero,
+  kClusterOne,
+  kClock,
+  kClock64,
+  kGlobaltimer,
   kCount,
 };
 
@@ -31,11 +56,11 @@ struct Operand {
     kFloat32,   ///< bits: of a float (0f...)
     kVariable,  ///< its address, plus offset
     kFunction,
-    kLabel,     ///< or any other name
-    kSink,      ///< _
+    kLabel,  ///< or any other name
+    kSink,   ///< _
     kVector,
-    kAddress,   ///< [elements[0] + offset]
-    kList,      ///< (a, b): the parameters of a call
+    kAddress,  ///< [elements[0] + offset]
+    kList,     ///< (a, b): the parameters of a call
   };
   Kind kind = Kind::kInteger;
   bool negated = false;  ///< !p
@@ -69,7 +94,7 @@ struct Variable {
   Space space = Space::kGlobal;
   uint64_t bytes = 0;
   uint32_t align = 1;
-  bool dynamic = false;  ///< .extern .shared without a size
+  bool dynamic = false;          ///< .extern .shared without a size
   std::vector<uint8_t> initial;  ///< may be shorter than `bytes`: the rest is zero
   int line = 0;
 };
@@ -87,13 +112,13 @@ struct FunctionSyntax {
   bool is_kernel = false;
   bool defined = false;
   int line = 0;
-  std::vector<int> parameters;  ///< into variables
-  std::vector<int> returns;     ///< into variables
+  std::vector<int> parameters;     ///< into variables
+  std::vector<int> returns;        ///< into variables
   std::vector<uint8_t> registers;  ///< bytes of each virtual register: 0 (predicate), 2, 4, 8
   std::vector<Variable> variables;
   std::vector<Statement> statements;
   std::vector<Label> labels;
-  std::vector<int> scope_parent;  ///< of each scope; -1 for the outermost
+  std::vector<int> scope_parent;                         ///< of each scope; -1 for the outermost
   std::array<uint32_t, 3> required_threads = {0, 0, 0};  ///< .reqntid, zero without
   uint32_t max_threads = 0;                              ///< product of .maxntid, zero without
 };

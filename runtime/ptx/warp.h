@@ -46,7 +46,7 @@ struct Warp {
   std::vector<int> calls;  ///< open calls: index of the CallSite
   std::vector<PendingCopy> copies;
   uint32_t copy_group[kWarpSize] = {};
-  uint32_t carry = 0;  ///< the condition code of add.cc, one bit a lane
+  uint32_t carry = 0;        ///< the condition code of add.cc, one bit a lane
   uint8_t* local = nullptr;  ///< lane l has bytes [l n, (l + 1) n)
   bool done = false;
   bool waits = false;  ///< at a barrier
@@ -96,7 +96,7 @@ struct Block {
   std::vector<LineTraffic> traffic;
   Counters counters;
   HazardLog hazards;
-  uint64_t index = 0;  ///< linear block index
+  uint64_t index = 0;     ///< linear block index
   uint64_t executed = 0;  ///< warp instructions of this block
   bool failed = false;
   std::vector<Warp> warps;
