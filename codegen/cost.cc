@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -59,6 +60,11 @@ LookupCost CostOfLookup(const StageTier& tier, int entry_words) {
 }  // namespace
 
 double ConflictFactor(int entries, int bytes, int replicas) {
+  const int lanes = 32 * 4 / bytes;
+  const int banks = lanes;
+  if (replicas % banks == 0) return 1;  // every lane has a bank of its own
+  // Beyond the number of banks the factor hardly depends on the entries: powers of two are enough.
+  entries = static_cast<int>(std::bit_floor(static_cast<unsigned>(entries)));
   static std::mutex mutex;
   static std::map<std::tuple<int, int, int>, double> known;
   const std::lock_guard lock(mutex);
@@ -66,8 +72,6 @@ double ConflictFactor(int entries, int bytes, int replicas) {
   if (factor != 0) return factor;
   // 4 bytes: a warp over 32 banks; 8: a half warp over 16 bank pairs; 16: a quarter warp over 8 bank quads. A
   // bank serves one word a wavefront; lanes that read the same word share it.
-  const int lanes = 32 * 4 / bytes;
-  const int banks = lanes;
   Rng rng(1);
   double total = 0;
   constexpr int kTrials = 4000;

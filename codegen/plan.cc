@@ -81,8 +81,12 @@ void CompletePlan(Plan& plan, const GpuSpec& gpu) {
     Fail("plan: registers: found {} a thread for {} threads, allowed on {}: {}", plan.register_budget,
          plan.Threads(), gpu.Arch(), limits.registers_sm / plan.Threads());
   }
-  // More than 2048 / threads brings nothing; a bound that is too high only forces spills.
-  plan.min_blocks = occupancy.blocks;
+  // The launch bound leaves ptxas more than the estimate: a bound that is too tight forces spills, one that
+  // is too loose costs nothing where the registers are not needed.
+  const int lenient =
+      std::min({255, plan.register_budget + 64, limits.registers_sm / plan.Threads() / 8 * 8});
+  plan.min_blocks = ComputeOccupancy(limits, plan.Threads(), lenient, plan.shared_bytes).blocks;
+  VQLLM_CHECK(plan.min_blocks >= 1);
 
   std::vector<std::string> parameters = {"codes"};
   if (HasCodebook(plan.format)) parameters.emplace_back("codebooks");

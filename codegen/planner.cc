@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMaxChunkWords = 16;  // registers that a row slot of codes may take
 constexpr int kMaxChunkCols = 256;
-constexpr int kMaxPlanned = 248;     // registers a thread that a plan may ask for
+constexpr int kMaxPlanned = 200;     // registers a thread that a plan may ask for
 constexpr int kXBudget = 32 * 1024;  // bytes of activations that a block of the fma kernel stages at once
 
 /// The free choices of one candidate.
@@ -80,7 +80,7 @@ int RegisterEstimate(const Plan& plan) {
   } else if (plan.compute == Compute::kMma) {
     // Fragments A and B, two values a register; the accumulators; addresses of the scales of each row.
     registers += layout.row_slots * fragment * unit.Pairs() + layout.row_slots * plan.token_tile / 4 + 2 * x;
-    registers += 2 * plan.format.stages() * layout.row_slots;
+    registers += plan.format.stages() * layout.row_slots;
     if (plan.format.scale == ScaleKind::kGroup) registers += 4 * layout.row_slots;
   } else {
     registers += 2 * unit.Pairs() + 16;

@@ -1,0 +1,272 @@
+// Made by: vqllm codegen --op gemm --format 'aqlm-2x8' --m 1024 --n 4096 --k 4096 --gpu h100
+// Do not edit: change the plan and make it again.
+//
+// y[m][n] = sum over k of x[m][k] * scale * decode(codes)[n][k]
+// Format {"name":"aqlm-2x8","kind":"table","subvector":8,"entries":[256,256],"axis":"in","scope":{"kind":"tensor"},"scale":"per-output"}, 2.008 bits a weight. Written for h100 (sm_90).
+//
+// Plan
+//   compute   dequant_mma, fusion zero_shuffle
+//   entries   256 in shared memory x 8 copies; 256 in shared memory x 8 copies
+//   block     8 warps: 8 over outputs x 1 over k; 256 outputs, 64 tokens
+//   k         64 steps, 64 a block; 1 block(s) share an output
+//   budget    200 registers a thread, 90112 bytes of shared memory, 1 blocks an SM
+//   launch    gemm<<<(16, 16, 1), 256, 90112>>>
+//
+// Codes, 4096 KiB: a warp reads a row tile of 32 rows; columns of one group (4 lanes, pieces of 8 columns):
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 2 times
+// words of a lane and row: 1 (2 units of 16 bits, 0 spare bits)
+#include <cuda_fp16.h>
+
+constexpr int kN = 4096;  // outputs, rows of W
+constexpr int kK = 4096;  // inputs, columns of W
+constexpr int kThreads = 256;
+
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
+constexpr int kRowTiles = 128;
+constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowLanes = 8;
+constexpr int kColumnLanes = 4;
+constexpr int kPlanes = 1;        // loads of a chunk
+constexpr int kChunkWords = 1;    // 32-bit words of a chunk
+constexpr int kPieces = 2;        // of a chunk
+constexpr int kPieceUnits = 1;
+constexpr int kUnitColumns = 8;
+constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
+constexpr int kPairs = 4;         // registers of a decoded unit, two values each
+constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
+constexpr int kTileVectors = 8192;
+
+// The reduction runs in steps of kStepChunks chunks a row.
+constexpr int kSteps = 64;
+constexpr int kBlockSteps = 64;  // of one block
+constexpr int kStepGroups = 1;
+constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kChunks = 256;  // of a row
+
+// Activations in shared memory: 2 slots of one step each. Pieces and tokens lie so far apart that the eight
+// lanes of one 16-byte access meet different banks.
+constexpr int kM = 1024;       // tokens
+constexpr int kTokens = 64;  // of a block
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
+constexpr int kPiecePitch = 8;
+constexpr int kTokenPitch = 96;
+constexpr int kSlots = 2;
+constexpr int kSlotValues = kTokens * kTokenPitch;
+constexpr int kFragmentUnits = 1;  // units that are whole steps of four columns a lane
+constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
+constexpr int kWarpsN = 8;  // warps side by side over outputs
+constexpr int kWarpsK = 1;  // warps that share outputs, a group of each step each
+constexpr int kBlockRows = kWarpsN * kRowSlots * kRowLanes;
+constexpr int kSumPitch = kBlockRows + 8;  // floats from token to token of the sums
+constexpr int kCodebookBytes = 65536;  // before the activations
+
+static_assert(kTokens % 8 == 0, "fragment B has eight tokens");
+static_assert(kFragmentColumns % 4 == 0, "a lane gives four columns to an mma");
+static_assert(kPieceUnits % kFragmentUnits == 0, "a piece is whole fragments");
+static_assert(kStepGroups == kWarpsK, "each warp takes one group of a step");
+static_assert(kK % 8 == 0, "a row of x is whole vectors");
+
+constexpr int kUnitBits = 16;  // the codes of all stages of one subvector
+
+// `width` bits from bit `at` of a lane's words, none of which crosses a word. `at` is known once loops are unrolled.
+__device__ __forceinline__ unsigned Bits(const unsigned* words, int at, int width) {
+  return words[at / 32] >> (at % 32) & ((1u << width) - 1);
+}
+
+// Two fp16 values in one register.
+__device__ __forceinline__ __half2 AsHalf2(unsigned pair) { return *reinterpret_cast<const __half2*>(&pair); }
+__device__ __forceinline__ unsigned AsPair(__half2 value) { return *reinterpret_cast<const unsigned*>(&value); }
+
+__device__ __forceinline__ unsigned AddPairs(unsigned a, unsigned b) {
+  return AsPair(__hadd2(AsHalf2(a), AsHalf2(b)));
+}
+
+// Starts a copy of 16 bytes from global to shared memory; where `inside` is false it writes zeros and reads nothing.
+__device__ __forceinline__ void CopyAsync(uint4* to, const uint4* from, bool inside) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(inside ? 16 : 0)
+               : "memory");
+}
+
+// Ends a group of copies, and waits until at most `pending` groups of this thread are under way.
+__device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void WaitCopies(int pending) {
+  if (pending == 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
+  if (pending == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
+  if (pending == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
+}
+
+// d += a b for one warp: a 16 x 16 and b 16 x 8 of fp16, d 16 x 8 of fp32 (PTX ISA, mma.m16n8k16). With g = lane / 4
+// and q = lane % 4: a holds rows g, g + 8, g, g + 8 at columns 2q, 2q, 2q + 8, 2q + 8; b column g at rows 2q, 2q + 8;
+// d rows g, g, g + 8, g + 8 at columns 2q, 2q + 1, 2q, 2q + 1.
+__device__ __forceinline__ void Mma(float (&d)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                    unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Where the entries of each stage are read from.
+struct Codebook {
+  const uint4* shared0;
+  const uint4* shared1;
+};
+
+// Copies entries into shared memory; a barrier must follow.
+__device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks, uint4* shared) {
+  Codebook book;
+  const uint4* from0 = codebooks + 0;
+  for (int i = threadIdx.x; i < 2048; i += kThreads) {
+    shared[0 + i] = __ldg(from0 + i / 8);
+  }
+  book.shared0 = shared + 0 + threadIdx.x % 8;
+  const uint4* from1 = codebooks + 256;
+  for (int i = threadIdx.x; i < 2048; i += kThreads) {
+    shared[2048 + i] = __ldg(from1 + i / 8);
+  }
+  book.shared1 = shared + 2048 + threadIdx.x % 8;
+  return book;
+}
+
+// One unit: 8 weights of one row, the sum of an entry of each stage.
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[4]) {
+  const unsigned code0 = Bits(words, unit * kUnitBits, 8);
+  const uint4 entry0 = book.shared0[code0 * 8];
+  pairs[0] = entry0.x;
+  pairs[1] = entry0.y;
+  pairs[2] = entry0.z;
+  pairs[3] = entry0.w;
+  const unsigned code1 = Bits(words, unit * kUnitBits + 8, 8);
+  const uint4 entry1 = book.shared1[code1 * 8];
+  pairs[0] = AddPairs(pairs[0], entry1.x);
+  pairs[1] = AddPairs(pairs[1], entry1.y);
+  pairs[2] = AddPairs(pairs[2], entry1.z);
+  pairs[3] = AddPairs(pairs[3], entry1.w);
+}
+
+// Starts the copies of kStepColumns activations of each token from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared, int first_column, int first_token) {
+  for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+    const int t = i / (kStepColumns / 8);
+    const int c = i % (kStepColumns / 8) * 8;
+    const int column = first_column + c;
+    __half* to = to_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + column;
+    const bool inside = column < kK;
+    CopyAsync(reinterpret_cast<uint4*>(to), reinterpret_cast<const uint4*>(inside ? from : x), inside);
+  }
+}
+
+// The first column of a step.
+__device__ __forceinline__ int ColumnOf(int step) { return step * kStepColumns; }
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, const __half* __restrict__ scales, const __half* __restrict__ x, __half* __restrict__ y) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
+  const int lane = threadIdx.x % 32;
+  const int row_lane = lane / kColumnLanes;    // g of the mma fragments
+  const int column_lane = lane % kColumnLanes;  // q
+  const int warp_n = threadIdx.x / 32 % kWarpsN;
+  const int warp_k = threadIdx.x / 32 / kWarpsN;
+  const int tile = blockIdx.x * kWarpsN + warp_n;
+  const int first_token = blockIdx.y * kTokens;
+  const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
+  const int first_step = blockIdx.z * kBlockSteps;
+  const int last_step = min(first_step + kBlockSteps, kSteps);
+
+  // 1. Start the copies of the first steps; meanwhile fetch the codebook.
+  #pragma unroll
+  for (int s = 0; s < kSlots - 1; ++s) {
+    if (first_step + s < last_step) StageActivations(x, x_shared + s * kSlotValues, ColumnOf(first_step + s), first_token);
+    CommitCopies();
+  }
+  const Codebook book = LoadCodebook(codebooks, reinterpret_cast<uint4*>(shared));
+
+  float acc[kRowSlots / 2][kTokens / 8][4] = {};
+  for (int step = first_step; step < last_step; ++step) {
+    // 2. Codes of this step, straight into registers.
+    unsigned words[kRowSlots][kChunkWords];
+    const unsigned* at = tile_codes + ((step * kWarpsK + warp_k) * kColumnLanes) * kChunkVectors;
+    #pragma unroll
+    for (int r = 0; r < kRowSlots; ++r) {
+      #pragma unroll
+      for (int p = 0; p < kPlanes; ++p) {
+        const unsigned vector = __ldcs(at + (r * kPlanes + p) * 32);
+        words[r][p * 1 + 0] = vector;
+      }
+    }
+
+    // 3. Wait for this step's activations; then refill the slot that everybody has left.
+    WaitCopies(kSlots - 2);
+    __syncthreads();
+    const int next = step + kSlots - 1;
+    if (next < last_step) {
+      StageActivations(x, x_shared + (next - first_step) % kSlots * kSlotValues, ColumnOf(next), first_token);
+    }
+    CommitCopies();
+
+    // 4. Decode into fragments A, read fragments B, multiply.
+    const __half* x_now = x_shared + (step - first_step) % kSlots * kSlotValues;
+    #pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      const int piece = (warp_k * kPieces + p) * kColumnLanes + column_lane;
+      #pragma unroll
+      for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
+        unsigned weights[kRowSlots][kFragmentUnits][kPairs];
+        #pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
+          #pragma unroll
+          for (int u = 0; u < kFragmentUnits; ++u) {
+            DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, book, weights[r][u]);
+          }
+        }
+        #pragma unroll
+        for (int j = 0; j < kTokens / 8; ++j) {
+          const __half* x_at = x_now + (j * 8 + row_lane) * kTokenPitch + piece * kPiecePitch + f * kFragmentColumns;
+          unsigned xs[kFragmentColumns / 2];
+          #pragma unroll
+          for (int i = 0; i < kFragmentColumns / 8; ++i) {
+            const uint4 some = *reinterpret_cast<const uint4*>(x_at + i * 8);
+            xs[4 * i] = some.x;
+            xs[4 * i + 1] = some.y;
+            xs[4 * i + 2] = some.z;
+            xs[4 * i + 3] = some.w;
+          }
+          #pragma unroll
+          for (int i = 0; i < kFragmentColumns / 4; ++i) {
+            #pragma unroll
+            for (int r = 0; r < kRowSlots; r += 2) {
+              Mma(acc[r / 2][j], weights[r][0][2 * i], weights[r + 1][0][2 * i], weights[r][0][2 * i + 1], weights[r + 1][0][2 * i + 1], xs[2 * i], xs[2 * i + 1]);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // 5. Bring the sums together in shared memory and write rows of outputs.
+  WaitCopies(0);
+  __syncthreads();
+  float* sums = reinterpret_cast<float*>(shared);
+  #pragma unroll
+  for (int r = 0; r < kRowSlots / 2; ++r) {
+    #pragma unroll
+    for (int j = 0; j < kTokens / 8; ++j) {
+      float* to = sums + (warp_k * kTokens + j * 8 + 2 * column_lane) * kSumPitch + (warp_n * kRowSlots + 2 * r) * kRowLanes + row_lane;
+      to[0] = acc[r][j][0];
+      to[kSumPitch] = acc[r][j][1];
+      to[kRowLanes] = acc[r][j][2];
+      to[kSumPitch + kRowLanes] = acc[r][j][3];
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < kTokens * kBlockRows; i += kThreads) {
+    const int row = blockIdx.x * kBlockRows + i % kBlockRows;
+    const int token = first_token + i / kBlockRows;
+    float sum = 0;
+    for (int s = 0; s < kWarpsK; ++s) sum += sums[(s * kTokens + i / kBlockRows) * kSumPitch + i % kBlockRows];
+    sum *= __half2float(scales[row]);
+    y[token * static_cast<long long>(kN) + row] = __float2half_rn(sum);
+  }
+}

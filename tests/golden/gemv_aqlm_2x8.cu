@@ -1,0 +1,240 @@
+// Made by: vqllm codegen --op gemv --format 'aqlm-2x8' --m 1 --n 4096 --k 4096 --gpu a100
+// Do not edit: change the plan and make it again.
+//
+// y[m][n] = sum over k of x[m][k] * scale * decode(codes)[n][k]
+// Format {"name":"aqlm-2x8","kind":"table","subvector":8,"entries":[256,256],"axis":"in","scope":{"kind":"tensor"},"scale":"per-output"}, 2.008 bits a weight. Written for a100 (sm_80).
+//
+// Plan
+//   compute   dequant_fma, fusion none
+//   entries   256 in shared memory x 8 copies; 256 in shared memory x 8 copies
+//   block     16 warps: 16 over outputs x 1 over k; 64 outputs, 1 tokens
+//   k         3 steps, 1 a block; 3 block(s) share an output
+//   budget    128 registers a thread, 68624 bytes of shared memory, 1 blocks an SM
+//   launch    gemv<<<(64, 1, 3), 512, 68624>>>
+//   launch    sum_partials<<<(16, 1, 1), 256, 0>>>
+//
+// Codes, 4128 KiB: a warp reads a row tile of 4 rows; columns of one group (32 lanes, pieces of 8 columns):
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 31: ..255| then lane 0: 256..263, and so on, 6 times
+// words of a lane and row: 3 (6 units of 16 bits, 0 spare bits)
+#include <cuda_fp16.h>
+
+constexpr int kN = 4096;  // outputs, rows of W
+constexpr int kK = 4096;  // inputs, columns of W
+constexpr int kThreads = 512;
+
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
+constexpr int kRowTiles = 1024;
+constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowLanes = 1;
+constexpr int kColumnLanes = 32;
+constexpr int kPlanes = 3;        // loads of a chunk
+constexpr int kChunkWords = 3;    // 32-bit words of a chunk
+constexpr int kPieces = 6;        // of a chunk
+constexpr int kPieceUnits = 1;
+constexpr int kUnitColumns = 8;
+constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
+constexpr int kPairs = 4;         // registers of a decoded unit, two values each
+constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
+constexpr int kTileVectors = 1032;
+
+// The reduction runs in steps of kStepChunks chunks a row.
+constexpr int kSteps = 3;
+constexpr int kBlockSteps = 1;  // of one block, of 3 that share outputs
+constexpr int kStepGroups = 1;
+constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kChunks = 86;  // of a row
+
+// Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
+constexpr int kM = 1;       // tokens
+constexpr int kTokens = 1;  // of a block
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
+constexpr int kStepPieces = kStepChunks * kPieces;
+constexpr int kPiecePitch = 8;
+constexpr int kTokenPitch = 1544;
+constexpr int kFragmentUnits = 1;  // units whose activations are read at once
+constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
+constexpr int kCodebookBytes = 65536;  // before the activations
+
+static_assert(kFragmentColumns % 4 == 0, "activations are read in vectors of four or eight");
+static_assert(kPieceUnits % kFragmentUnits == 0, "a piece is whole fragments");
+static_assert(kK % 8 == 0, "a row of x is whole vectors");
+
+constexpr int kUnitBits = 16;  // the codes of all stages of one subvector
+
+// `width` bits from bit `at` of a lane's words, none of which crosses a word. `at` is known once loops are unrolled.
+__device__ __forceinline__ unsigned Bits(const unsigned* words, int at, int width) {
+  return words[at / 32] >> (at % 32) & ((1u << width) - 1);
+}
+
+// Two fp16 values in one register.
+__device__ __forceinline__ __half2 AsHalf2(unsigned pair) { return *reinterpret_cast<const __half2*>(&pair); }
+__device__ __forceinline__ unsigned AsPair(__half2 value) { return *reinterpret_cast<const unsigned*>(&value); }
+
+__device__ __forceinline__ unsigned AddPairs(unsigned a, unsigned b) {
+  return AsPair(__hadd2(AsHalf2(a), AsHalf2(b)));
+}
+
+// Both fp16 values of a register as fp32; exact.
+__device__ __forceinline__ float2 HalfFloats(unsigned pair) { return __half22float2(AsHalf2(pair)); }
+
+// Sum over `lanes` neighbouring lanes (a power of two), the same bits in each of them.
+__device__ __forceinline__ float SumLanes(float value, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
+  }
+  return value;
+}
+
+// Where the entries of each stage are read from.
+struct Codebook {
+  const uint4* shared0;
+  const uint4* shared1;
+};
+
+// Copies entries into shared memory; a barrier must follow.
+__device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks, uint4* shared) {
+  Codebook book;
+  const uint4* from0 = codebooks + 0;
+  for (int i = threadIdx.x; i < 2048; i += kThreads) {
+    shared[0 + i] = __ldg(from0 + i / 8);
+  }
+  book.shared0 = shared + 0 + threadIdx.x % 8;
+  const uint4* from1 = codebooks + 256;
+  for (int i = threadIdx.x; i < 2048; i += kThreads) {
+    shared[2048 + i] = __ldg(from1 + i / 8);
+  }
+  book.shared1 = shared + 2048 + threadIdx.x % 8;
+  return book;
+}
+
+// One unit: 8 weights of one row, the sum of an entry of each stage.
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[4]) {
+  const unsigned code0 = Bits(words, unit * kUnitBits, 8);
+  const uint4 entry0 = book.shared0[code0 * 8];
+  pairs[0] = entry0.x;
+  pairs[1] = entry0.y;
+  pairs[2] = entry0.z;
+  pairs[3] = entry0.w;
+  const unsigned code1 = Bits(words, unit * kUnitBits + 8, 8);
+  const uint4 entry1 = book.shared1[code1 * 8];
+  pairs[0] = AddPairs(pairs[0], entry1.x);
+  pairs[1] = AddPairs(pairs[1], entry1.y);
+  pairs[2] = AddPairs(pairs[2], entry1.z);
+  pairs[3] = AddPairs(pairs[3], entry1.w);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+gemv(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, const __half* __restrict__ scales, const __half* __restrict__ x, float* __restrict__ partial) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
+  const int lane = threadIdx.x % 32;
+  const int row_lane = lane / kColumnLanes;
+  const int column_lane = lane % kColumnLanes;
+  const int tile = blockIdx.x * 16 + threadIdx.x / 32;  // a warp works on one row tile
+  const int first_row = tile * kRowSlots * kRowLanes;
+  const int first_token = blockIdx.y * kTokens;
+  const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
+
+  // 1. The codebook.
+  const Codebook book = LoadCodebook(codebooks, reinterpret_cast<uint4*>(shared));
+
+  float acc[kRowSlots][kTokens] = {};
+  const int first_step = blockIdx.z * kBlockSteps;
+  const int last_step = min(first_step + kBlockSteps, kSteps);
+  for (int step = first_step; step < last_step; ++step) {
+    // 2. The activations of this step.
+    const int first_column = step * kStepColumns;
+    __syncthreads();  // all warps are done with the last step's activations
+    for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+      const int t = i / (kStepColumns / 8);
+      const int c = i % (kStepColumns / 8) * 8;
+      uint4 value = make_uint4(0, 0, 0, 0);
+      if (first_column + c < kK) {
+        value = __ldg(reinterpret_cast<const uint4*>(x + (first_token + t) * static_cast<long long>(kK) + first_column + c));
+      }
+      *reinterpret_cast<uint4*>(x_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns) = value;
+    }
+    // Lanes without a chunk multiply with the zeros of one more piece.
+    for (int i = threadIdx.x; i < kTokens * kPieceColumns; i += kThreads) {
+      x_shared[i / kPieceColumns * kTokenPitch + kStepPieces * kPiecePitch + i % kPieceColumns] = __float2half_rn(0.0f);
+    }
+    __syncthreads();
+
+    // 3. Codes of all rows, then unit after unit: decode and multiply.
+    const int groups = kStepGroups;
+    for (int g = 0; g < groups; ++g) {
+      const int lanes = min(kColumnLanes, kChunks - (step * kStepGroups + g) * kColumnLanes);
+      const bool active = column_lane < lanes;
+      unsigned words[kRowSlots][kChunkWords];
+      const unsigned* at = tile_codes + (step * kStepChunks + g * kColumnLanes) * kChunkVectors + row_lane * lanes + column_lane;
+      #pragma unroll
+      for (int r = 0; r < kRowSlots; ++r) {
+        #pragma unroll
+        for (int p = 0; p < kPlanes; ++p) {
+          const unsigned vector = active ? __ldcs(at + (r * kPlanes + p) * kRowLanes * lanes) : 0u;
+          words[r][p * 1 + 0] = vector;
+        }
+      }
+      #pragma unroll
+      for (int p = 0; p < kPieces; ++p) {
+        const int piece = active ? g * kColumnLanes * kPieces + p * lanes + column_lane : kStepPieces;
+        const __half* x_at = x_shared + piece * kPiecePitch;
+        #pragma unroll
+        for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
+          unsigned xs[kTokens][kFragmentColumns / 2];
+          #pragma unroll
+          for (int t = 0; t < kTokens; ++t) {
+            #pragma unroll
+            for (int i = 0; i < kFragmentColumns / 8; ++i) {
+              const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch + f * kFragmentColumns + i * 8);
+              xs[t][4 * i] = some.x;
+              xs[t][4 * i + 1] = some.y;
+              xs[t][4 * i + 2] = some.z;
+              xs[t][4 * i + 3] = some.w;
+            }
+          }
+          #pragma unroll
+          for (int r = 0; r < kRowSlots; ++r) {
+            #pragma unroll
+            for (int u = 0; u < kFragmentUnits; ++u) {
+              unsigned pairs[kPairs];
+              DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, book, pairs);
+              #pragma unroll
+              for (int i = 0; i < kPairs; ++i) {
+                const float2 w = HalfFloats(pairs[i]);
+                #pragma unroll
+                for (int t = 0; t < kTokens; ++t) {
+                  const float2 near = HalfFloats(xs[t][u * kPairs + i]);
+                  acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
+                  acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // 4. Sum over the lanes of a row and write.
+  #pragma unroll
+  for (int r = 0; r < kRowSlots; ++r) {
+  const int row = first_row + r * kRowLanes + row_lane;
+  #pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    float sum = SumLanes(acc[r][t], kColumnLanes);
+    if (column_lane == 0 && row < kN && tile < kRowTiles) {
+      sum *= __half2float(scales[row]);
+      partial[(blockIdx.z * kM + first_token + t) * static_cast<long long>(kN) + row] = sum;
+    }
+  }
+  }
+}
+// Adds the sums of the 3 blocks that share an output, in the order of k: the same bits at every run.
+extern "C" __global__ void __launch_bounds__(256) sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  if (i >= 4096) return;
+  float sum = 0;
+  for (int s = 0; s < 3; ++s) sum += partial[s * 4096 + i];
+  y[i] = __float2half_rn(sum);
+}

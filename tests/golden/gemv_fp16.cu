@@ -1,0 +1,181 @@
+// Made by: vqllm codegen --op gemv --format 'fp16' --m 1 --n 4096 --k 4096 --gpu a100
+// Do not edit: change the plan and make it again.
+//
+// y[m][n] = sum over k of x[m][k] * scale * decode(codes)[n][k]
+// Format {"name":"fp16","kind":"dense","dtype":"fp16"}, 16.000 bits a weight. Written for a100 (sm_80).
+//
+// Plan
+//   compute   dequant_fma, fusion none
+//   entries   none
+//   block     8 warps: 8 over outputs x 1 over k; 32 outputs, 1 tokens
+//   k         1 steps, 1 a block; 1 block(s) share an output
+//   budget    192 registers a thread, 8192 bytes of shared memory, 1 blocks an SM
+//   launch    gemv<<<(128, 1, 1), 256, 8192>>>
+//
+// Codes, 32768 KiB: a warp reads a row tile of 4 rows; columns of one group (32 lanes, pieces of 8 columns):
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 31: ..255| then lane 0: 256..263, and so on, 4 times
+// words of a lane and row: 16 (4 units of 128 bits, 0 spare bits)
+#include <cuda_fp16.h>
+
+constexpr int kN = 4096;  // outputs, rows of W
+constexpr int kK = 4096;  // inputs, columns of W
+constexpr int kThreads = 256;
+
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
+constexpr int kRowTiles = 1024;
+constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowLanes = 1;
+constexpr int kColumnLanes = 32;
+constexpr int kPlanes = 4;        // loads of a chunk
+constexpr int kChunkWords = 16;    // 32-bit words of a chunk
+constexpr int kPieces = 4;        // of a chunk
+constexpr int kPieceUnits = 1;
+constexpr int kUnitColumns = 8;
+constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
+constexpr int kPairs = 4;         // registers of a decoded unit, two values each
+constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
+constexpr int kTileVectors = 2048;
+
+// The reduction runs in steps of kStepChunks chunks a row.
+constexpr int kSteps = 1;
+constexpr int kBlockSteps = 1;  // of one block
+constexpr int kStepGroups = 4;
+constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kChunks = 128;  // of a row
+
+// Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
+constexpr int kM = 1;       // tokens
+constexpr int kTokens = 1;  // of a block
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
+constexpr int kPiecePitch = 8;
+constexpr int kTokenPitch = 4096;
+constexpr int kFragmentUnits = 1;  // units whose activations are read at once
+constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
+
+static_assert(kFragmentColumns % 4 == 0, "activations are read in vectors of four or eight");
+static_assert(kPieceUnits % kFragmentUnits == 0, "a piece is whole fragments");
+static_assert(kK % 8 == 0, "a row of x is whole vectors");
+
+// Two fp16 values in one register.
+__device__ __forceinline__ __half2 AsHalf2(unsigned pair) { return *reinterpret_cast<const __half2*>(&pair); }
+__device__ __forceinline__ unsigned AsPair(__half2 value) { return *reinterpret_cast<const unsigned*>(&value); }
+
+// Both fp16 values of a register as fp32; exact.
+__device__ __forceinline__ float2 HalfFloats(unsigned pair) { return __half22float2(AsHalf2(pair)); }
+
+// Sum over `lanes` neighbouring lanes (a power of two), the same bits in each of them.
+__device__ __forceinline__ float SumLanes(float value, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
+  }
+  return value;
+}
+
+// One unit: eight fp16 weights as they are stored.
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, unsigned (&pairs)[4]) {
+  for (int j = 0; j < 4; ++j) pairs[j] = words[4 * unit + j];
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+gemv(const uint4* __restrict__ codes, const __half* __restrict__ x, __half* __restrict__ y) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  __half* x_shared = reinterpret_cast<__half*>(shared);
+  const int lane = threadIdx.x % 32;
+  const int row_lane = lane / kColumnLanes;
+  const int column_lane = lane % kColumnLanes;
+  const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
+  const int first_row = tile * kRowSlots * kRowLanes;
+  const int first_token = blockIdx.y * kTokens;
+  const uint4* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
+
+  // 1. The codebook.
+  // There is none.
+
+  float acc[kRowSlots][kTokens] = {};
+  const int first_step = blockIdx.z * kBlockSteps;
+  const int last_step = min(first_step + kBlockSteps, kSteps);
+  for (int step = first_step; step < last_step; ++step) {
+    // 2. The activations of this step.
+    const int first_column = step * kStepColumns;
+    __syncthreads();  // all warps are done with the last step's activations
+    for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+      const int t = i / (kStepColumns / 8);
+      const int c = i % (kStepColumns / 8) * 8;
+      uint4 value = make_uint4(0, 0, 0, 0);
+      if (first_column + c < kK) {
+        value = __ldg(reinterpret_cast<const uint4*>(x + (first_token + t) * static_cast<long long>(kK) + first_column + c));
+      }
+      *reinterpret_cast<uint4*>(x_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns) = value;
+    }
+    __syncthreads();
+
+    // 3. Codes of all rows, then unit after unit: decode and multiply.
+    const int groups = kStepGroups;
+    for (int g = 0; g < groups; ++g) {
+      unsigned words[kRowSlots][kChunkWords];
+      const uint4* at = tile_codes + (step * kStepChunks + g * kColumnLanes) * kChunkVectors + row_lane * kColumnLanes + column_lane;
+      #pragma unroll
+      for (int r = 0; r < kRowSlots; ++r) {
+        #pragma unroll
+        for (int p = 0; p < kPlanes; ++p) {
+          const uint4 vector = __ldcs(at + (r * kPlanes + p) * kRowLanes * kColumnLanes);
+          words[r][p * 4 + 0] = vector.x;
+          words[r][p * 4 + 1] = vector.y;
+          words[r][p * 4 + 2] = vector.z;
+          words[r][p * 4 + 3] = vector.w;
+        }
+      }
+      #pragma unroll
+      for (int p = 0; p < kPieces; ++p) {
+        const int piece = g * kColumnLanes * kPieces + p * kColumnLanes + column_lane;
+        const __half* x_at = x_shared + piece * kPiecePitch;
+        #pragma unroll
+        for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
+          unsigned xs[kTokens][kFragmentColumns / 2];
+          #pragma unroll
+          for (int t = 0; t < kTokens; ++t) {
+            #pragma unroll
+            for (int i = 0; i < kFragmentColumns / 8; ++i) {
+              const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch + f * kFragmentColumns + i * 8);
+              xs[t][4 * i] = some.x;
+              xs[t][4 * i + 1] = some.y;
+              xs[t][4 * i + 2] = some.z;
+              xs[t][4 * i + 3] = some.w;
+            }
+          }
+          #pragma unroll
+          for (int r = 0; r < kRowSlots; ++r) {
+            #pragma unroll
+            for (int u = 0; u < kFragmentUnits; ++u) {
+              unsigned pairs[kPairs];
+              DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, pairs);
+              #pragma unroll
+              for (int i = 0; i < kPairs; ++i) {
+                const float2 w = HalfFloats(pairs[i]);
+                #pragma unroll
+                for (int t = 0; t < kTokens; ++t) {
+                  const float2 near = HalfFloats(xs[t][u * kPairs + i]);
+                  acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
+                  acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // 4. Sum over the lanes of a row and write.
+  #pragma unroll
+  for (int r = 0; r < kRowSlots; ++r) {
+  const int row = first_row + r * kRowLanes + row_lane;
+  #pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    float sum = SumLanes(acc[r][t], kColumnLanes);
+    if (column_lane == 0 && row < kN && tile < kRowTiles) {
+      y[(first_token + t) * static_cast<long long>(kN) + row] = __float2half_rn(sum);
+    }
+  }
+  }
+}

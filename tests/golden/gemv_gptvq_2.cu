@@ -1,0 +1,222 @@
+// Made by: vqllm codegen --op gemv --format 'gptvq-2' --m 1 --n 4096 --k 4096 --gpu h100
+// Do not edit: change the plan and make it again.
+//
+// y[m][n] = sum over k of x[m][k] * scale * decode(codes)[n][k]
+// Format {"name":"gptvq-2","kind":"table","subvector":4,"entries":[256],"axis":"in","scope":{"kind":"tile","rows":256,"cols":256}}, 2.250 bits a weight. Written for h100 (sm_90).
+//
+// Plan
+//   compute   dequant_fma, fusion none
+//   entries   256 in shared memory x 16 copies
+//   block     8 warps: 8 over outputs x 1 over k; 256 outputs, 1 tokens
+//   k         16 steps, 2 a block; 8 block(s) share an output
+//   budget    120 registers a thread, 33280 bytes of shared memory, 1 blocks an SM
+//   launch    gemv<<<(16, 1, 8), 256, 33280>>>
+//   launch    sum_partials<<<(16, 1, 1), 256, 0>>>
+//
+// Codes, 4096 KiB: a warp reads a row tile of 32 rows; columns of one group (4 lanes, pieces of 8 columns):
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 8 times
+// words of a lane and row: 4 (16 units of 8 bits, 0 spare bits)
+#include <cuda_fp16.h>
+
+constexpr int kN = 4096;  // outputs, rows of W
+constexpr int kK = 4096;  // inputs, columns of W
+constexpr int kThreads = 256;
+
+// Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
+constexpr int kRowTiles = 128;
+constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowLanes = 8;
+constexpr int kColumnLanes = 4;
+constexpr int kPlanes = 1;        // loads of a chunk
+constexpr int kChunkWords = 4;    // 32-bit words of a chunk
+constexpr int kPieces = 8;        // of a chunk
+constexpr int kPieceUnits = 2;
+constexpr int kUnitColumns = 4;
+constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
+constexpr int kPairs = 2;         // registers of a decoded unit, two values each
+constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
+constexpr int kTileVectors = 2048;
+
+// The reduction runs in steps of kStepChunks chunks a row.
+constexpr int kSteps = 16;
+constexpr int kBlockSteps = 2;  // of one block, of 8 that share outputs
+constexpr int kStepGroups = 1;
+constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kChunks = 4;  // of a row in a segment, which has a codebook of its own
+constexpr int kSegments = 16;
+constexpr int kLastChunks = 4;  // of the last segment
+constexpr int kSegmentSteps = 1;
+constexpr int kSegmentColumns = 256;
+
+// Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
+constexpr int kM = 1;       // tokens
+constexpr int kTokens = 1;  // of a block
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
+constexpr int kPiecePitch = 8;
+constexpr int kTokenPitch = 256;
+constexpr int kFragmentUnits = 1;  // units whose activations are read at once
+constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
+constexpr int kCodebookBytes = 32768;  // before the activations
+
+static_assert(kFragmentColumns % 4 == 0, "activations are read in vectors of four or eight");
+static_assert(kPieceUnits % kFragmentUnits == 0, "a piece is whole fragments");
+static_assert(kK % 8 == 0, "a row of x is whole vectors");
+
+constexpr int kUnitBits = 8;  // the codes of all stages of one subvector
+
+// `width` bits from bit `at` of a lane's words, none of which crosses a word. `at` is known once loops are unrolled.
+__device__ __forceinline__ unsigned Bits(const unsigned* words, int at, int width) {
+  return words[at / 32] >> (at % 32) & ((1u << width) - 1);
+}
+
+// Two fp16 values in one register.
+__device__ __forceinline__ __half2 AsHalf2(unsigned pair) { return *reinterpret_cast<const __half2*>(&pair); }
+__device__ __forceinline__ unsigned AsPair(__half2 value) { return *reinterpret_cast<const unsigned*>(&value); }
+
+// Both fp16 values of a register as fp32; exact.
+__device__ __forceinline__ float2 HalfFloats(unsigned pair) { return __half22float2(AsHalf2(pair)); }
+
+// Sum over `lanes` neighbouring lanes (a power of two), the same bits in each of them.
+__device__ __forceinline__ float SumLanes(float value, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
+  }
+  return value;
+}
+
+// Where the entries of each stage are read from.
+struct Codebook {
+  const uint2* shared0;
+};
+
+// Copies entries into shared memory; a barrier must follow.
+__device__ __forceinline__ Codebook LoadCodebook(const uint2* __restrict__ codebooks, uint2* shared, int index) {
+  Codebook book;
+  const uint2* from0 = codebooks + 0 + static_cast<long long>(index) * 256;
+  for (int i = threadIdx.x; i < 4096; i += kThreads) {
+    shared[0 + i] = __ldg(from0 + i / 16);
+  }
+  book.shared0 = shared + 0 + threadIdx.x % 16;
+  return book;
+}
+
+// One unit: 4 weights of one row, the sum of an entry of each stage.
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[2]) {
+  const unsigned code0 = Bits(words, unit * kUnitBits, 8);
+  const uint2 entry0 = book.shared0[code0 * 16];
+  pairs[0] = entry0.x;
+  pairs[1] = entry0.y;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+gemv(const uint4* __restrict__ codes, const uint2* __restrict__ codebooks, const __half* __restrict__ x, float* __restrict__ partial) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
+  const int lane = threadIdx.x % 32;
+  const int row_lane = lane / kColumnLanes;
+  const int column_lane = lane % kColumnLanes;
+  const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
+  const int first_row = tile * kRowSlots * kRowLanes;
+  const int first_token = blockIdx.y * kTokens;
+  const uint4* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
+
+  // 1. The codebook.
+  Codebook book;  // changes with the segment
+
+  float acc[kRowSlots][kTokens] = {};
+  const int first_step = blockIdx.z * kBlockSteps;
+  const int last_step = min(first_step + kBlockSteps, kSteps);
+  for (int step = first_step; step < last_step; ++step) {
+    // 2. The activations of this step and its codebook.
+    const int segment = step / kSegmentSteps;
+    const int first_chunk = step % kSegmentSteps * kStepChunks;
+    const int first_column = segment * kSegmentColumns + first_chunk * kPieces * kPieceColumns;
+    __syncthreads();  // all warps are done with the last step's activations and codebook
+    book = LoadCodebook(codebooks, reinterpret_cast<uint2*>(shared), blockIdx.x * 256 / 256 * 16 + segment);
+    for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+      const int t = i / (kStepColumns / 8);
+      const int c = i % (kStepColumns / 8) * 8;
+      uint4 value = make_uint4(0, 0, 0, 0);
+      if (first_column + c < kK) {
+        value = __ldg(reinterpret_cast<const uint4*>(x + (first_token + t) * static_cast<long long>(kK) + first_column + c));
+      }
+      *reinterpret_cast<uint4*>(x_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns) = value;
+    }
+    __syncthreads();
+
+    // 3. Codes of all rows, then unit after unit: decode and multiply.
+    const int groups = min(kStepGroups, ((segment + 1 < kSegments ? kChunks : kLastChunks) - first_chunk + kColumnLanes - 1) / kColumnLanes);
+    for (int g = 0; g < groups; ++g) {
+      unsigned words[kRowSlots][kChunkWords];
+      const uint4* at = tile_codes + (segment * kChunks + first_chunk + g * kColumnLanes) * kChunkVectors + row_lane * kColumnLanes + column_lane;
+      #pragma unroll
+      for (int r = 0; r < kRowSlots; ++r) {
+        #pragma unroll
+        for (int p = 0; p < kPlanes; ++p) {
+          const uint4 vector = __ldcs(at + (r * kPlanes + p) * kRowLanes * kColumnLanes);
+          words[r][p * 4 + 0] = vector.x;
+          words[r][p * 4 + 1] = vector.y;
+          words[r][p * 4 + 2] = vector.z;
+          words[r][p * 4 + 3] = vector.w;
+        }
+      }
+      #pragma unroll
+      for (int p = 0; p < kPieces; ++p) {
+        const int piece = g * kColumnLanes * kPieces + p * kColumnLanes + column_lane;
+        const __half* x_at = x_shared + piece * kPiecePitch;
+        #pragma unroll
+        for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
+          unsigned xs[kTokens][kFragmentColumns / 2];
+          #pragma unroll
+          for (int t = 0; t < kTokens; ++t) {
+            #pragma unroll
+            for (int i = 0; i < kFragmentColumns / 4; ++i) {
+              const uint2 some = *reinterpret_cast<const uint2*>(x_at + t * kTokenPitch + f * kFragmentColumns + i * 4);
+              xs[t][2 * i] = some.x;
+              xs[t][2 * i + 1] = some.y;
+            }
+          }
+          #pragma unroll
+          for (int r = 0; r < kRowSlots; ++r) {
+            #pragma unroll
+            for (int u = 0; u < kFragmentUnits; ++u) {
+              unsigned pairs[kPairs];
+              DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, book, pairs);
+              #pragma unroll
+              for (int i = 0; i < kPairs; ++i) {
+                const float2 w = HalfFloats(pairs[i]);
+                #pragma unroll
+                for (int t = 0; t < kTokens; ++t) {
+                  const float2 near = HalfFloats(xs[t][u * kPairs + i]);
+                  acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
+                  acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // 4. Sum over the lanes of a row and write.
+  #pragma unroll
+  for (int r = 0; r < kRowSlots; ++r) {
+  const int row = first_row + r * kRowLanes + row_lane;
+  #pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    float sum = SumLanes(acc[r][t], kColumnLanes);
+    if (column_lane == 0 && row < kN && tile < kRowTiles) {
+      partial[(blockIdx.z * kM + first_token + t) * static_cast<long long>(kN) + row] = sum;
+    }
+  }
+  }
+}
+// Adds the sums of the 8 blocks that share an output, in the order of k: the same bits at every run.
+extern "C" __global__ void __launch_bounds__(256) sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  if (i >= 4096) return;
+  float sum = 0;
+  for (int s = 0; s < 8; ++s) sum += partial[s * 4096 + i];
+  y[i] = __float2half_rn(sum);
+}
