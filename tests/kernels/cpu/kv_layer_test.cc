@@ -1,5 +1,6 @@
 #include "kernels/cpu/kv_layer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
