@@ -1,5 +1,9 @@
 #include "kernels/cpu/vector_ops.h"
 
+#include <algorithm>
+
+#include "vq/base/half.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/vector_ops.cc"
 #include <hwy/foreach_target.h>
@@ -19,6 +23,15 @@ using U16 = hn::Rebind<uint16_t, F>;
 // Each loop below runs whole vectors and ends with one vector of the remaining n % lanes, loaded and stored
 // by count.
 
+#if HWY_TARGET == HWY_SCALAR
+// Highway's own scalar conversion neither rounds to nearest nor keeps NaN.
+void HalvesToFloats(const uint16_t* bits, int64_t n, float* out) {
+  std::transform(bits, bits + n, out, HalfBitsToFloat);
+}
+void FloatsToHalves(const float* values, int64_t n, uint16_t* out) {
+  std::transform(values, values + n, out, FloatToHalfBits);
+}
+#else
 void HalvesToFloats(const uint16_t* bits, int64_t n, float* out) {
   const F f;
   const Half16 h;
@@ -50,6 +63,8 @@ void FloatsToHalves(const float* values, int64_t n, uint16_t* out) {
   hn::Store(hn::BitCast(u, hn::DemoteTo(h, hn::Load(f, tail))), u, bits);
   for (int64_t j = i; j < n; ++j) out[j] = bits[j - i];
 }
+
+#endif  // HWY_SCALAR
 
 void BFloat16sToFloats(const uint16_t* bits, int64_t n, float* out) {
   const F f;
