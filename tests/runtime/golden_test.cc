@@ -101,9 +101,12 @@ TEST(Stories260K, PerplexityIsThatOfLlamaCpp) {
   EXPECT_NEAR(sum.error(), 0.35724, 0.002);
 }
 
+/// How far llama.cpp's logits (largest about 12) may be: it rounds the activations of every product to the
+/// type that the weights ask for, fp16 (11 bits), bf16 (8 bits) or blocks of 8-bit integers, where we keep
+/// fp32.
 struct GgufCase {
   const char* name;
-  double tolerance;  // of a logit; llama.cpp quantises activations to 8 bits where weights are quantised
+  double llama_cpp;
 };
 class Gguf : public testing::TestWithParam<GgufCase> {};
 
@@ -114,16 +117,19 @@ TEST_P(Gguf, LogitsAreThoseOfLlamaCpp) {
   const std::string raw = ReadTextFile(test::DataDir() / "gguf/logits" / (name + ".logits_8x512_f32.bin"));
   std::vector<float> wanted(raw.size() / 4);
   std::memcpy(wanted.data(), raw.data(), raw.size());
-  EXPECT_LT(LargestDifference(AllLogits(model, {1, 403, 407, 261, 378, 432, 383, 286}), wanted),
-            GetParam().tolerance);
+  const std::vector<int32_t> tokens = {1, 403, 407, 261, 378, 432, 383, 286};
+  const std::vector<float> found = AllLogits(model, tokens);
+  EXPECT_LT(LargestDifference(found, wanted), GetParam().llama_cpp);
+  const std::vector<double> exact = test::ReferenceLogits(model, tokens);
+  EXPECT_LT(LargestDifference(found, {exact.begin(), exact.end()}), 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Tiny, Gguf,
-    testing::Values(GgufCase{"tinyrandom256-f32", 1e-3}, GgufCase{"tinyrandom256-F16", 1e-3},
-                    GgufCase{"tinyrandom256-BF16", 1e-3}, GgufCase{"tinyrandom256-Q8_0", 0.1},
-                    GgufCase{"tinyrandom256-Q4_0", 0.1}, GgufCase{"tinyrandom256-Q4_1", 0.1},
-                    GgufCase{"tinyrandom256-Q4_K_M", 0.1}, GgufCase{"tinyrandom256-Q6_K", 0.1}),
+    testing::Values(GgufCase{"tinyrandom256-f32", 1e-3}, GgufCase{"tinyrandom256-F16", 0.01},
+                    GgufCase{"tinyrandom256-BF16", 0.1}, GgufCase{"tinyrandom256-Q8_0", 0.4},
+                    GgufCase{"tinyrandom256-Q4_0", 0.4}, GgufCase{"tinyrandom256-Q4_1", 0.4},
+                    GgufCase{"tinyrandom256-Q4_K_M", 0.4}, GgufCase{"tinyrandom256-Q6_K", 0.4}),
     [](const auto& param) {
       std::string name = param.param.name;
       std::erase_if(name, [](unsigned char c) { return !std::isalnum(c); });
