@@ -50,6 +50,10 @@ Model Tiny(const json& config, int lm_head = 0) {
 // Sums of up to 128 products through 2 layers in fp32: a few hundred times epsilon of the largest logit.
 constexpr double kTolerance = 2e-5;
 
+// What one stored value on the other side of a rounding boundary may change in the largest of the logits that
+// see it.
+constexpr double kOneCodeFlips = 5e-3;
+
 class DecoderShapes : public testing::TestWithParam<std::pair<const char*, json>> {};
 
 TEST_P(DecoderShapes, MatchTheScalarReference) {
@@ -172,8 +176,10 @@ TEST_P(KvFormats, GiveTheSameAnswerHoweverAPromptIsCut) {
     const std::vector<int32_t> tokens = Tokens(60);
     const std::vector<float> whole = Logits(decoder, kv, tokens, 60);
     const std::vector<double> exact(whole.begin(), whole.end());
-    EXPECT_LT(test::RelativeError(exact, Logits(decoder, kv, tokens, 7)), kTolerance);
-    EXPECT_LT(test::RelativeError(exact, Logits(decoder, kv, tokens, 1)), kTolerance);
+    // K and V of a prompt and of a single token come from different matrix kernels: equal to rounding, which
+    // may send a value to the other neighbour among those that the format can store.
+    EXPECT_LT(test::RelativeError(exact, Logits(decoder, kv, tokens, 7)), kOneCodeFlips);
+    EXPECT_LT(test::RelativeError(exact, Logits(decoder, kv, tokens, 1)), kOneCodeFlips);
   }
 }
 
