@@ -83,7 +83,7 @@ std::string AblationTable() {
             text += fmt::format(" {:.1f} {} |", cell.us, cell.bound);
           }
           text +=
-              fmt::format(" -{:.1f} % | {:.1f} {} |\n", 100 * (1 - best / gc), opponent.us, opponent.bound);
+              fmt::format(" {:+.1f} % | {:.1f} {} |\n", 100 * (best / gc - 1), opponent.us, opponent.bound);
           reduction += 1 - best / gc;
           ++cells;
           if (std::string_view(format) == "quip-4")

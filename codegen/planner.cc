@@ -1,7 +1,7 @@
 #include "codegen/planner.h"
 
 #include <algorithm>
-#include <numeric>
+#include <set>
 
 #include "codegen/decode/decoder.h"
 #include "vq/base/check.h"
@@ -354,8 +354,11 @@ PlanResult MakePlan(const Request& request, int keep) {
   PlanResult result;
   result.considered = static_cast<int>(valid.size());
   result.best = valid.front();
-  for (size_t i = 1; i < valid.size() && static_cast<int>(i) <= keep; ++i)
-    result.runners_up.push_back(valid[i]);
+  // Levels of tiers that come out alike give the same plan more than once.
+  std::set<std::string> shown = {ToJson(result.best.plan)};
+  for (size_t i = 1; i < valid.size() && static_cast<int>(result.runners_up.size()) < keep; ++i) {
+    if (shown.insert(ToJson(valid[i].plan)).second) result.runners_up.push_back(valid[i]);
+  }
   return result;
 }
 

@@ -11,5 +11,9 @@ void AddCompare(CLI::App& app);
 void AddGenerate(CLI::App& app);
 void AddPerplexity(CLI::App& app);
 void AddInspect(CLI::App& app);
+void AddCodegen(CLI::App& app);
+void AddExplain(CLI::App& app);
+void AddVerify(CLI::App& app);
+void AddAblation(CLI::App& app);
 
 }  // namespace vqllm::cli

@@ -12,7 +12,8 @@ namespace {
 
 constexpr void (*kCommands[])(CLI::App&) = {
     vqllm::cli::AddQuantize,   vqllm::cli::AddCompare, vqllm::cli::AddGenerate,
-    vqllm::cli::AddPerplexity, vqllm::cli::AddInspect,
+    vqllm::cli::AddPerplexity, vqllm::cli::AddInspect, vqllm::cli::AddCodegen,
+    vqllm::cli::AddExplain,    vqllm::cli::AddVerify,  vqllm::cli::AddAblation,
 };
 
 }  // namespace

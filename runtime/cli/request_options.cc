@@ -1,0 +1,47 @@
+#include "runtime/cli/request_options.h"
+
+#include "vq/base/error.h"
+
+namespace vqllm::cli {
+
+void RequestOptions::Add(CLI::App& command) {
+  command.add_option("--op", op, "dequant, gemv (1 to 16 tokens) or gemm")->capture_default_str();
+  command.add_option("--format", format, "A named format, VQ<v,b,R> with its scope, or a JSON file")
+      ->required();
+  command.add_option("--m", m, "Tokens")->capture_default_str();
+  command.add_option("--n", n, "Outputs")->required();
+  command.add_option("--k", k, "Inputs")->required();
+  command.add_option("--gpu", gpu, "A GPU of the table, or a JSON file")->capture_default_str();
+  command.add_option("--level", level, "gc, sc, o1, o2, o3, o4 or best")->capture_default_str();
+  command.add_option("--activation", activation, "fp16 or bf16")->capture_default_str();
+  command.add_flag("--bias", bias, "Add a bias of the outputs");
+  const char* group = "Pins: choices that the planner must keep (0: free)";
+  command.add_option("--warps-n", pins.warps_n, "Warps of a block over outputs")->group(group);
+  command.add_option("--warps-k", pins.warps_k, "Warps of a block over the reduction")->group(group);
+  command.add_option("--row-slots", pins.row_slots, "Rows of codes a lane holds at once")->group(group);
+  command.add_option("--split", pins.split, "Blocks that share outputs")->group(group);
+  command.add_option("--token-tile", pins.token_tile, "Tokens of a block")->group(group);
+  command.add_option("--x-slots", pins.x_slots, "Buffers of the copy pipeline")->group(group);
+  command.add_option("--replicas", pins.replicas, "Copies of each entry in shared memory")->group(group);
+  command.add_option("--chunk-pieces", pins.chunk_pieces, "Pieces of a chunk")->group(group);
+}
+
+Request RequestOptions::Make() const {
+  Request request;
+  request.op = ParseOp(op);
+  request.format = ParseFormat(format);
+  request.m = m;
+  request.n = n;
+  request.k = k;
+  request.gpu = ParseGpu(gpu);
+  request.level = ParseLevel(level);
+  if (activation != "fp16" && activation != "bf16")
+    Fail("activation: found \"{}\", allowed: fp16 bf16", activation.substr(0, 32));
+  request.activation = activation == "bf16" ? DType::kBF16 : DType::kF16;
+  request.bias = bias;
+  request.pins = pins;
+  Validate(request);
+  return request;
+}
+
+}  // namespace vqllm::cli

@@ -1,0 +1,107 @@
+// Every op on every kind of format, executed: NVRTC's PTX in the interpreter, all hazard checks, against the
+// oracle.
+#include "runtime/verify.h"
+
+#include "tests/support/data.h"
+#include "vq/base/error.h"
+
+namespace vqllm {
+namespace {
+
+struct Case {
+  OpKind op;
+  const char* format;
+  int m, n, k;
+  const char* gpu = "a100";
+  Level level = Level::kBest;
+  DType activation = DType::kF16;
+  bool bias = false;
+};
+
+Request Wanted(const Case& c) {
+  Request request;
+  request.op = c.op;
+  request.format = ParseFormat(c.format);
+  request.m = c.m;
+  request.n = c.n;
+  request.k = c.k;
+  request.gpu = ParseGpu(c.gpu);
+  request.level = c.level;
+  request.activation = c.activation;
+  request.bias = c.bias;
+  return request;
+}
+
+class Proof : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!CompilerAvailable()) GTEST_SKIP() << "no CUDA toolkit: set CUDA_HOME";
+  }
+  void Prove(const Request& request, VerifyOptions options = {}) {
+    SCOPED_TRACE(fmt::format("{} {} m {} n {} k {} {} {}", ToString(request.op), request.format.name,
+                             request.m, request.n, request.k, request.gpu.name, ToString(request.level)));
+    const VerifyReport report = Verify(Generate(request), KernelCache(temp_.path()), options);
+    EXPECT_LE(report.result.worst_share, 1) << "at " << report.result.worst_index;
+    EXPECT_EQ(report.hazards, std::vector<std::string>());
+  }
+  test::TempDir temp_;
+};
+
+TEST_P(Proof, OddShapes) {
+  const char* format = GetParam();
+  Prove(Wanted({OpKind::kGemv, format, 1, 72, 200}));
+  Prove(Wanted({OpKind::kGemv, format, 7, 136, 416, "b200", Level::kBest, DType::kBF16, true}));
+  Prove(Wanted({OpKind::kGemm, format, 33, 24, 37}));
+  Prove(Wanted({OpKind::kDequant, format, 1, 40, 96, "rtx5090"}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Proof,
+                         testing::Values("fp16", "int8-g128", "int4-g128", "int4-g128-sym", "int4-row",
+                                         "int3-g128", "int2-g64", "quip-2", "quip-4", "aqlm-2x8", "aqlm-3",
+                                         "gptvq-2", "VQ<2,4,1>-g128", "VQ<8,4,4>-g128", "cq-2",
+                                         "VQ<6,10,2>-tile96x192", "VQ<3,5,3>", "VQ<16,16,1>", "VQ<5,6,1>-g5",
+                                         "VQ<8,12,1>-out", "VQ<4,8,1>-ingroup128-out"));
+
+class Levels : public Proof {};
+TEST_P(Levels, EveryLevelComputesTheSame) {
+  for (const Level level : {Level::kGc, Level::kSc, Level::kO1, Level::kO2, Level::kO3, Level::kO4}) {
+    Prove(Wanted({OpKind::kGemv, GetParam(), 1, 128, 512, "h100", level}));
+    Prove(Wanted({OpKind::kGemv, GetParam(), 9, 128, 512, "h100", level}));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Formats, Levels, testing::Values("aqlm-2x8", "gptvq-2", "quip-4"));
+
+TEST_F(Proof, SplitsAddUpInOneOrder) {
+  Request request = Wanted({OpKind::kGemv, "aqlm-2x8", 16, 64, 4096});
+  uint64_t first = 0;
+  for (const int split : {1, 2, 4}) {
+    request.pins.split = split;
+    const Generated generated = Generate(request);
+    VerifyOptions options;
+    const VerifyReport a = Verify(generated, KernelCache(temp_.path()), options);
+    options.reverse_warps = true;
+    options.workers = 2;
+    const VerifyReport b = Verify(generated, KernelCache(temp_.path()), options);
+    EXPECT_TRUE(a.passed()) << a.result.worst_share;
+    EXPECT_EQ(a.output_hash, b.output_hash) << "split " << split;
+    if (split == 1) first = a.output_hash;
+  }
+  EXPECT_NE(first, 0u);
+}
+
+TEST_F(Proof, AWrongKernelIsCaught) {
+  Generated generated = Generate(Wanted({OpKind::kGemv, "aqlm-2x8", 1, 64, 512}));
+  const std::string barrier = "__syncthreads();";
+  std::string& text = generated.text;
+  for (size_t at = text.find(barrier); at != std::string::npos; at = text.find(barrier, at))
+    text.erase(at, barrier.size());
+  EXPECT_FALSE(Verify(generated, KernelCache(temp_.path())).hazards.empty());
+  generated = Generate(Wanted({OpKind::kGemv, "aqlm-2x8", 1, 64, 512}));
+  const size_t fma = generated.text.find("fmaf(w.y");
+  ASSERT_NE(fma, std::string::npos);
+  generated.text.replace(fma, 8, "fmaf(w.x");
+  EXPECT_GT(Verify(generated, KernelCache(temp_.path())).result.worst_share, 1);
+}
+
+}  // namespace
+}  // namespace vqllm
