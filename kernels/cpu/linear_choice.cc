@@ -27,7 +27,7 @@ bool ServesInt(const Tensor& t) {
          kMaxPadding * static_cast<double>(t.cols) + 32;
 }
 
-// From the fastest on; the first that serves is taken.
+// From the most special on; the first that serves is taken.
 const Candidate kCandidates[] = {
     {[](const Tensor& t, const LinearOptions&) { return t.format.kind == FormatKind::kDense; },
      [](const Tensor& t, std::vector<float> bias, const LinearOptions&) {

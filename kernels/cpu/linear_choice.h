@@ -6,8 +6,7 @@
 
 #include "kernels/cpu/linear_kernel.h"
 
-// The measured limits that choose a kernel; data, no decisions. Re-measure with bench/cpu_gemm_bench on a new
-// kind of machine. Figures: 2 cores of a Xeon with AVX-512 and VNNI, matrices 4096 x 4096.
+// The limits that choose a kernel; data, no decisions. First estimates: no quiet machine has measured the crossovers yet.
 namespace vqllm::cpu {
 
 inline constexpr int64_t kEveryM = int64_t{1} << 40;

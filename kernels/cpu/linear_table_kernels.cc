@@ -117,8 +117,7 @@ HWY_NOINLINE void StripProduct(const TableView& w, const uint8_t* operand, int64
         const Decoder<kKind, kWidth> decoder(w, stage, tile_book + w.book_of[p]);
         uint64_t words[kCodeBytes];
         std::memcpy(words, codes + (p * w.stages + stage) * 8 * kCodeBytes, sizeof(words));
-        // Constant bounds: the compiler unrolls and keeps the sums in registers. (Lambdas by row do not do:
-        // sums captured by reference stay in memory, three times as slow.)
+        // Constant bounds, so that the compiler unrolls.
         for (int r = 0; r < kRows; ++r) {
           for (int v = 0; v < kV; ++v) {
             const V value = decoder.Get(words, kFirst + r, v);

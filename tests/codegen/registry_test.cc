@@ -44,7 +44,7 @@ class Registry : public testing::TestWithParam<std::pair<const char*, int>> {
   }
 };
 
-// A spread of ops over archs; every op on every arch is in tests/full.
+// A spread of ops over archs.
 TEST_P(Registry, CompilesWithoutSpills) {
   const auto& [format, index] = GetParam();
   constexpr const char* kGpus[] = {"a100", "a10", "rtx4090", "h100", "b200", "rtx5090"};
