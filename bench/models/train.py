@@ -1,12 +1,13 @@
 """Trains the embedded model: a small Llama on the source of CPython's standard library.
 
     apt-get install python3-torch python3-numpy libpython3.11-stdlib && pip install tokenizers
-    python3 train.py --minutes 45 --out pystdlib
+    /usr/bin/python3 train.py --steps 2300 --out pystdlib
 
 Data: the .py files of the installed library (PSF licence), without tests, generated tables and data modules. Whole modules, picked
-by a hash of their path, are held out: one set for evaluation (eval.txt), one for calibration (calib.txt).
-The learning rate follows a cosine over wall-clock time, so that the run ends annealed on any machine; the log states the
-steps that were reached. Same machine speed, same result; the seed fixes the data order and the initial weights.
+by a hash of their path, are held out: one set for evaluation (eval.txt), one for calibration (calib.txt). Held-out modules that
+repeat what a training module says are left out of both, and of the training.
+The learning rate follows a cosine over --steps, and two runs end with the same bytes; or over --minutes of wall-clock time, so
+that the run ends annealed on a machine of unknown speed, and the log states the steps that it reached.
 """
 import argparse
 import hashlib
@@ -39,14 +40,26 @@ def read_modules(root):
     return sorted(modules, key=lambda m: hashlib.sha256(m[0].encode()).hexdigest())
 
 
+def long_lines(text):
+    return [line.strip() for line in text.split("\n") if len(line.strip()) >= 30]
+
+
 def split(modules):
-    """Held-out evaluation (about 150 KB) and calibration (about 150 KB) modules, and the rest."""
+    """Held-out evaluation (about 150 KB) and calibration (about 150 KB) modules, and the rest.
+
+    The library tells some things twice (chunk.py and wave.py, say): held-out modules of whose long lines more than 30 % stand in
+    the training set too are dropped.
+    """
     sets = {"eval": [], "calib": [], "train": []}
     for module in modules:
         for name, limit in (("eval", 150_000), ("calib", 150_000), ("train", 1 << 40)):
             if sum(len(text) for _, text in sets[name]) + len(module[1]) <= limit:
                 sets[name].append(module)
                 break
+    known = {line for _, text in sets["train"] for line in long_lines(text)}
+    for name in ("eval", "calib"):
+        lines = [long_lines(text) for _, text in sets[name]]
+        sets[name] = [m for m, found in zip(sets[name], lines) if sum(line in known for line in found) <= 0.3 * len(found)]
     return sets
 
 
@@ -89,7 +102,7 @@ class Llama(torch.nn.Module):
         self.add("model.norm.weight", torch.ones(c["hidden"]))
         pair = torch.arange(c["head_dim"] // 2, dtype=torch.float64)
         angle = torch.outer(torch.arange(2048, dtype=torch.float64), 10000 ** (-2 * pair / c["head_dim"]))
-        self.cos, self.sin = angle.cos().float(), angle.sin().float()
+        self.cos, self.sin = angle.cos(), angle.sin()
 
     def add(self, name, value):
         self.w[name.replace(".", "/")] = torch.nn.Parameter(value)
@@ -100,8 +113,9 @@ class Llama(torch.nn.Module):
     def forward(self, ids):
         c = CONFIG
         batch, tokens = ids.shape
-        cos, sin = self.cos[:tokens], self.sin[:tokens]
-        mask = torch.full((tokens, tokens), -math.inf).triu(1)
+        dtype = self.get("model.norm.weight").dtype
+        cos, sin = self.cos[:tokens].to(dtype), self.sin[:tokens].to(dtype)
+        mask = torch.full((tokens, tokens), -math.inf, dtype=dtype).triu(1)
         norm = lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w
         x = F.embedding(ids, self.get("model.embed_tokens.weight"))
         for layer in range(c["layers"]):
@@ -121,8 +135,11 @@ class Llama(torch.nn.Module):
 
 
 @torch.no_grad()
-def evaluate(model, ids, limit=16384):
-    """Mean negative log-likelihood over windows of END + context - 1 tokens, every token scored once."""
+def evaluate(model, ids, limit=1 << 40):
+    """Mean negative log-likelihood of the first `limit` tokens in windows of `context` inputs.
+
+    A window's first input is END, the others are its own tokens but the last: every token is scored once.
+    """
     context, total, count = CONFIG["context"], 0.0, 0
     for begin in range(0, min(len(ids), limit), context):
         piece = ids[begin:begin + context]
@@ -130,6 +147,21 @@ def evaluate(model, ids, limit=16384):
         total += F.cross_entropy(model(inputs)[0], torch.tensor(piece.astype(np.int64)), reduction="sum").item()
         count += len(piece)
     return total / count, count
+
+
+def count_models(train, ids):
+    """Mean negative log-likelihood of ids by what counting knows: a unigram (add one), and a bigram of the training tokens (absolute
+    discount of 0.75, the rest by the unigram)."""
+    vocab, discount = CONFIG["vocab"], 0.75
+    train, ids = train.astype(np.int64), ids.astype(np.int64)
+    unigram = np.bincount(train, minlength=vocab) + 1.0
+    unigram /= unigram.sum()
+    pairs = np.bincount(train[:-1] * vocab + train[1:], minlength=vocab * vocab).reshape(vocab, vocab)
+    before, after = np.concatenate(([0], ids[:-1])), ids
+    seen = np.maximum(pairs.sum(1)[before], 1)
+    rest = np.where(pairs.sum(1)[before] > 0, discount * (pairs > 0).sum(1)[before] / seen, 1.0)
+    bigram = np.maximum(pairs[before, after] - discount, 0) / seen + rest * unigram[after]
+    return -np.log(unigram[ids]).mean(), -np.log(bigram).mean()
 
 
 def save(model, tokenizer, folder):
@@ -161,12 +193,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", default="/usr/lib/python3.11")
     parser.add_argument("--out", default="pystdlib", type=pathlib.Path)
-    parser.add_argument("--minutes", default=45.0, type=float)
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--steps", type=int, help="length of the run; repeatable to the byte")
+    length.add_argument("--minutes", type=float, help="length of the run by the clock")
     parser.add_argument("--batch", default=16, type=int)
     parser.add_argument("--rate", default=2e-3, type=float)
     parser.add_argument("--seed", default=20261201, type=int)
     args = parser.parse_args()
     torch.manual_seed(args.seed)
+    torch.set_num_threads(2)  # sums are cut by thread
+    torch.use_deterministic_algorithms(True)
     order = np.random.default_rng(args.seed)
 
     sets = split(read_modules(args.root))
@@ -182,16 +218,15 @@ def main():
     say = lambda line: (print(line, flush=True), print(line, file=log, flush=True))
     for name, part in sets.items():
         say(f"{name}: {len(part)} modules, {len(texts[name].encode())} bytes, {len(ids[name])} tokens")
-    unigram = np.bincount(ids["train"], minlength=CONFIG["vocab"]) + 1.0
-    entropy = -np.log(unigram / unigram.sum())[plain].mean()
-    say(f"unigram perplexity of eval: {math.exp(entropy):.2f}")
+    unigram, bigram = count_models(ids["train"], plain)
+    say(f"eval by counting: perplexity {math.exp(unigram):.2f} a token (unigram), {math.exp(bigram):.2f} (bigram)")
 
     model = Llama()
     say(f"parameters: {sum(p.numel() for p in model.parameters())}")
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.rate, betas=(0.9, 0.95), weight_decay=0.05)
-    start, step, context, window = time.time(), 0, CONFIG["context"], []
+    start, step, context, losses = time.time(), 0, CONFIG["context"], []
     while True:
-        share = (time.time() - start) / (60 * args.minutes)
+        share = step / args.steps if args.steps else (time.time() - start) / (60 * args.minutes)
         if share >= 1:
             break
         rate = args.rate * min(1, (step + 1) / 100) * (0.5 + 0.5 * math.cos(math.pi * share)) + 1e-5
@@ -204,12 +239,12 @@ def main():
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        window.append(loss.item())
+        losses.append(loss.item())
         step += 1
         if step % 100 == 0:
-            say(f"step {step} tokens {step * args.batch * context} loss {np.mean(window):.4f} rate {rate:.2e} "
+            say(f"step {step} tokens {step * args.batch * context} loss {np.mean(losses):.4f} rate {rate:.2e} "
                 f"seconds {time.time() - start:.0f}")
-            window = []
+            losses = []
         if step % 500 == 0:
             save(model, tokenizer, args.out)
     with torch.no_grad():

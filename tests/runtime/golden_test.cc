@@ -136,38 +136,6 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-class Embedded : public testing::Test {
- protected:
-  fs::path folder_ = test::SourceDir() / "bench/models/pystdlib";
-  Model model_ = LoadModel(folder_);
-  nlohmann::json golden_ = nlohmann::json::parse(ReadTextFile(folder_ / "golden.json"));
-};
-
-TEST_F(Embedded, AgreesWithPyTorch) {
-  const std::vector<int32_t> prompt = golden_["prompt_ids"];
-  EXPECT_EQ(model_.tokenizer->Encode(golden_["prompt"].get<std::string>(), {}), prompt);
-  EXPECT_EQ(Continue(model_, prompt, 32), golden_["ids"].get<std::vector<int32_t>>());
-  const std::vector<float> logits = AllLogits(model_, prompt);
-  const std::vector<float> wanted = golden_["logits"];
-  const std::vector<float> first(logits.end() - 2048,
-                                 logits.end() - 2048 + static_cast<int64_t>(wanted.size()));
-  EXPECT_LT(LargestDifference(first, wanted), 1e-3);
-}
-
-TEST_F(Embedded, HasThePerplexityThatPyTorchFound) {
-  const std::vector<int32_t> text = model_.tokenizer->Encode(ReadTextFile(folder_ / "eval.txt"),
-                                                             {.add_bos = false, .parse_special = false});
-  const std::vector<int32_t> head = golden_["eval_ids"];
-  EXPECT_EQ(std::vector<int32_t>(text.begin(), text.begin() + static_cast<int64_t>(head.size())), head);
-  Decoder decoder(NewCpuDevice(true), model_, 256);
-  PerplexitySum sum;
-  ScoreWindows(
-      decoder, ParseKvCacheSpec("kv-fp32"), StridedWindows(std::span(text).first(4096), 0, 256, 256),
-      [&](std::span<const float> logits, int32_t target) { sum.Add(NegativeLogLikelihood(logits, target)); });
-  EXPECT_EQ(sum.tokens(), golden_["ppl_tokens"].get<int64_t>());
-  EXPECT_NEAR(sum.perplexity(), golden_["ppl"].get<double>(), 1e-3);
-}
-
 class SavedFormats : public testing::TestWithParam<const char*> {};
 
 TEST_P(SavedFormats, LoadAgainWithIdenticalLogits) {
