@@ -26,11 +26,18 @@ inline void StoreLanes(T* dest, const T* values, uint32_t mask) {
 
 template <typename D, auto F, typename... S, size_t... J>
 inline void ApplyLanes(Warp& warp, const Instruction& instruction, std::index_sequence<J...>) {
-  alignas(64) D values[kWarpSize];
+  D* const dest = warp.Write<D>(instruction.dest[0]);
   [&](const S*... sources) {
+    if (warp.mask == kAllLanes) {
+      // A place is shared only by registers of one width: lane i depends on lane i alone.
+#pragma GCC ivdep
+      for (int i = 0; i < kWarpSize; ++i) dest[i] = F(sources[i]...);
+      return;
+    }
+    alignas(64) D values[kWarpSize];
     for (int i = 0; i < kWarpSize; ++i) values[i] = F(sources[i]...);
+    StoreLanes(dest, values, warp.mask);
   }(warp.Read<S>(instruction.source[J])...);
-  StoreLanes(warp.Write<D>(instruction.dest[0]), values, warp.mask);
 }
 
 /// dest = F(sources...) for every lane: `F` is a captureless lambda, S the types of its arguments.

@@ -1,5 +1,8 @@
 #include "runtime/ptx/access.h"
 #include "runtime/ptx/exec.h"
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 namespace vqllm::ptx {
 namespace {
@@ -13,41 +16,82 @@ inline uint64_t LoadBits(const uint8_t* from, int bytes) {
   return bits;
 }
 
-// Plain loads of 32-bit elements into 32-bit registers: nearly all of the traffic.
+// Sixteen bytes a lane into four registers: a transposition.
+void LoadQuads(const Warp& warp, const Instruction& instruction, uint8_t* const* host) {
+  uint32_t* const dest[4] = {
+      warp.Write<uint32_t>(instruction.list[0]), warp.Write<uint32_t>(instruction.list[1]),
+      warp.Write<uint32_t>(instruction.list[2]), warp.Write<uint32_t>(instruction.list[3])};
+#if defined(__SSE2__)
+  for (int i = 0; i < kWarpSize; i += 4) {
+    const auto row = [&](int j) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(host[i + j])); };
+    const __m128i low01 = _mm_unpacklo_epi32(row(0), row(1));
+    const __m128i low23 = _mm_unpacklo_epi32(row(2), row(3));
+    const __m128i high01 = _mm_unpackhi_epi32(row(0), row(1));
+    const __m128i high23 = _mm_unpackhi_epi32(row(2), row(3));
+    const auto store = [&](int e, __m128i value) {
+      _mm_store_si128(reinterpret_cast<__m128i*>(dest[e] + i), value);
+    };
+    store(0, _mm_unpacklo_epi64(low01, low23));
+    store(1, _mm_unpackhi_epi64(low01, low23));
+    store(2, _mm_unpacklo_epi64(high01, high23));
+    store(3, _mm_unpackhi_epi64(high01, high23));
+  }
+#else
+  for (int i = 0; i < kWarpSize; ++i) {
+    for (int e = 0; e < 4; ++e) std::memcpy(dest[e] + i, host[i] + 4 * e, 4);
+  }
+#endif
+}
+
+// One element a lane: M in memory, R the register.
+template <typename M, typename R>
+void LoadScalars(const Warp& warp, const Instruction& instruction, uint8_t* const* host, uint32_t mask) {
+  R* const dest = warp.Write<R>(instruction.list[0]);
+  const auto load = [&](int i) {
+    M value;
+    std::memcpy(&value, host[i], sizeof(M));
+    dest[i] = static_cast<R>(value);
+  };
+  if (mask == kAllLanes) {
+    for (int i = 0; i < kWarpSize; ++i) load(i);
+  } else {
+    ForLanes(mask, load);
+  }
+}
+
+// Plain loads of several 32-bit elements.
 template <int kElements>
 void LoadWords(const Warp& warp, const Instruction& instruction, uint8_t* const* host, uint32_t mask) {
-  if (mask == kAllLanes) {
-    alignas(64) uint32_t values[kElements][kWarpSize];
-    for (int i = 0; i < kWarpSize; ++i) {
-      uint32_t element[kElements];
-      std::memcpy(element, host[i], sizeof(element));
-      for (int e = 0; e < kElements; ++e) values[e][i] = element[e];
-    }
-    for (int e = 0; e < kElements; ++e) {
-      std::memcpy(warp.Write<uint32_t>(instruction.list[e]), values[e], sizeof(values[e]));
-    }
-    return;
-  }
   for (int e = 0; e < kElements; ++e) {
     uint32_t* dest = warp.Write<uint32_t>(instruction.list[e]);
     ForLanes(mask, [&](int i) { std::memcpy(dest + i, host[i] + 4 * e, 4); });
   }
 }
 
-void LoadLanes(const Warp& warp, const Instruction& instruction, uint8_t* const* host, uint32_t mask) {
-  const int bytes = instruction.element_bytes;
-  if (bytes == 4 && instruction.dest_bytes == 4) {
-    switch (instruction.elements) {
-      case 1:
-        return LoadWords<1>(warp, instruction, host, mask);
-      case 2:
-        return LoadWords<2>(warp, instruction, host, mask);
-      case 4:
-        return LoadWords<4>(warp, instruction, host, mask);
-      default:
-        break;
-    }
+// The loads that make up nearly all of the traffic; false for another one.
+bool LoadFast(const Warp& warp, const Instruction& instruction, uint8_t* const* host, uint32_t mask) {
+  const int memory = instruction.element_bytes;
+  const int reg = instruction.dest_bytes;
+  if (memory == 4 && reg == 4) {
+    if (instruction.elements == 1)
+      return LoadScalars<uint32_t, uint32_t>(warp, instruction, host, mask), true;
+    if (instruction.elements == 2) return LoadWords<2>(warp, instruction, host, mask), true;
+    if (instruction.elements != 4) return false;
+    if (mask == kAllLanes) return LoadQuads(warp, instruction, host), true;
+    return LoadWords<4>(warp, instruction, host, mask), true;
   }
+  if (instruction.elements != 1 || instruction.is_signed) return false;
+  if (memory == 2 && reg == 2) return LoadScalars<uint16_t, uint16_t>(warp, instruction, host, mask), true;
+  if (memory == 2 && reg == 4) return LoadScalars<uint16_t, uint32_t>(warp, instruction, host, mask), true;
+  if (memory == 1 && reg == 2) return LoadScalars<uint8_t, uint16_t>(warp, instruction, host, mask), true;
+  if (memory == 1 && reg == 4) return LoadScalars<uint8_t, uint32_t>(warp, instruction, host, mask), true;
+  if (memory == 8 && reg == 8) return LoadScalars<uint64_t, uint64_t>(warp, instruction, host, mask), true;
+  return false;
+}
+
+void LoadLanes(const Warp& warp, const Instruction& instruction, uint8_t* const* host, uint32_t mask) {
+  if (LoadFast(warp, instruction, host, mask)) return;
+  const int bytes = instruction.element_bytes;
   for (int e = 0; e < instruction.elements; ++e) {
     ForLanes(mask, [&](int i) {
       uint64_t bits = LoadBits(host[i] + bytes * e, bytes);

@@ -45,14 +45,13 @@ void Unpack(Warp& warp, const Instruction& instruction) {
 void UnpackHalves(Warp& warp, const Instruction& instruction) {
   if (instruction.elements != 2 || instruction.element_bytes != 2) return Unpack(warp, instruction);
   const uint32_t* bits = warp.Read<uint32_t>(instruction.source[0]);
-  alignas(64) uint16_t low[kWarpSize];
-  alignas(64) uint16_t high[kWarpSize];
-  for (int i = 0; i < kWarpSize; ++i) {
-    low[i] = static_cast<uint16_t>(bits[i]);
-    high[i] = static_cast<uint16_t>(bits[i] >> 16);
+  for (int e = 0; e < 2; ++e) {
+    if (instruction.list[e] == kNowhere) continue;
+    uint16_t* const dest = warp.Write<uint16_t>(instruction.list[e]);
+    alignas(64) uint16_t values[kWarpSize];
+    for (int i = 0; i < kWarpSize; ++i) values[i] = static_cast<uint16_t>(bits[i] >> (16 * e));
+    StoreLanes(dest, values, warp.mask);
   }
-  if (instruction.list[0] != kNowhere) StoreLanes(warp.Write<uint16_t>(instruction.list[0]), low, warp.mask);
-  if (instruction.list[1] != kNowhere) StoreLanes(warp.Write<uint16_t>(instruction.list[1]), high, warp.mask);
 }
 
 // The clock of the model is the number of warp instructions of the block so far.

@@ -19,6 +19,24 @@ void CheckMembers(Warp& warp, uint32_t members) {
   }
 }
 
+// Lanes may come with different member masks (tiles of a warp): each set of lanes with one mask is an
+// instruction of its own. `kSource` is where the mask is.
+template <Handler kHandler, int kSource>
+void ByMembers(Warp& warp, const Instruction& instruction) {
+  const uint32_t all = warp.mask;
+  uint32_t members[kWarpSize];
+  std::copy_n(warp.Read<uint32_t>(instruction.source[kSource]), kWarpSize, members);
+  for (uint32_t left = all; left != 0;) {
+    const uint32_t first = members[FirstLane(left)];
+    uint32_t same = 0;
+    ForLanes(left, [&](int i) { same |= members[i] == first ? 1u << i : 0u; });
+    left &= ~same;
+    warp.mask = same;
+    kHandler(warp, instruction);
+  }
+  warp.mask = all;
+}
+
 uint32_t Members(const Warp& warp, Place place) { return warp.Read<uint32_t>(place)[FirstLane(warp.mask)]; }
 
 enum class Shuffle : uint8_t { kUp, kDown, kBfly, kIdx };
@@ -117,13 +135,16 @@ void Match(Warp& warp, const Instruction& instruction) {
 }
 
 template <typename T, auto F>
-void Reduce(Warp& warp, const Instruction& instruction) {
+void ReduceLanes(Warp& warp, const Instruction& instruction) {
   const T* a = warp.Read<T>(instruction.source[0]);
   CheckMembers(warp, Members(warp, instruction.source[1]));
   T value = a[FirstLane(warp.mask)];
   ForLanes(warp.mask & (warp.mask - 1), [&](int i) { value = F(value, a[i]); });
   StoreUniform(warp, instruction.dest[0], std::bit_cast<uint32_t>(value));
 }
+
+template <typename T, auto F>
+constexpr Handler Reduce = ByMembers<ReduceLanes<T, F>, 1>;
 
 template <bool kMax, bool kAbs, bool kNan>
 float ReduceFloat(float a, float b) {
@@ -184,26 +205,28 @@ void SyncWarp(Warp& warp, const Instruction& instruction) {
 }  // namespace
 
 Handler SelectShuffle(const Opcode& o) {
-  if (o.Has("up")) return ShuffleLanes<Shuffle::kUp>;
-  if (o.Has("down")) return ShuffleLanes<Shuffle::kDown>;
-  if (o.Has("bfly")) return ShuffleLanes<Shuffle::kBfly>;
-  return ShuffleLanes<Shuffle::kIdx>;
+  if (o.Has("up")) return ByMembers<ShuffleLanes<Shuffle::kUp>, 3>;
+  if (o.Has("down")) return ByMembers<ShuffleLanes<Shuffle::kDown>, 3>;
+  if (o.Has("bfly")) return ByMembers<ShuffleLanes<Shuffle::kBfly>, 3>;
+  return ByMembers<ShuffleLanes<Shuffle::kIdx>, 3>;
 }
 
 Handler SelectVote(const Opcode& o) {
-  if (o.base == "bar") return SyncWarp;
+  if (o.base == "bar") return ByMembers<SyncWarp, 0>;
   if (o.base == "activemask") return ActiveMask;
-  if (o.base == "elect") return Elect;
+  if (o.base == "elect") return ByMembers<Elect, 0>;
   if (o.base == "redux") return SelectReduce(o);
   if (o.base == "match") {
     const bool wide = TypeSize(o.type()) == 8;
-    if (o.Has("all")) return wide ? Handler{Match<uint64_t, true>} : Handler{Match<uint32_t, true>};
-    return wide ? Handler{Match<uint64_t, false>} : Handler{Match<uint32_t, false>};
+    if (o.Has("all")) {
+      return wide ? ByMembers<Match<uint64_t, true>, 1> : ByMembers<Match<uint32_t, true>, 1>;
+    }
+    return wide ? ByMembers<Match<uint64_t, false>, 1> : ByMembers<Match<uint32_t, false>, 1>;
   }
-  if (o.Has("ballot")) return VoteLanes<Vote::kBallot>;
-  if (o.Has("any")) return VoteLanes<Vote::kAny>;
-  if (o.Has("all")) return VoteLanes<Vote::kAll>;
-  return VoteLanes<Vote::kUni>;
+  if (o.Has("ballot")) return ByMembers<VoteLanes<Vote::kBallot>, 1>;
+  if (o.Has("any")) return ByMembers<VoteLanes<Vote::kAny>, 1>;
+  if (o.Has("all")) return ByMembers<VoteLanes<Vote::kAll>, 1>;
+  return ByMembers<VoteLanes<Vote::kUni>, 1>;
 }
 
 }  // namespace vqllm::ptx

@@ -1,5 +1,6 @@
 #include "runtime/ptx/global_shadow.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <new>
@@ -16,6 +17,14 @@ void RaiseTo(std::atomic<T>& place, T value) {
   }
 }
 
+// Pages that nobody touches stay unmapped; zero is the value of a fresh T.
+template <typename T>
+T* Zeroed(uint64_t count) {
+  void* memory = std::calloc(count, sizeof(T));
+  if (memory == nullptr) throw std::bad_alloc();
+  return static_cast<T*>(memory);
+}
+
 constexpr int kPcBits = 24;
 constexpr uint64_t kPcMask = (uint64_t{1} << kPcBits) - 1;
 
@@ -29,13 +38,22 @@ LaunchShadow::LaunchShadow(const Memory& memory, bool races, bool ordered, uint6
     shadow.sectors = segment->size / 32 + 1;
     shadow.touched.reset(new std::atomic<uint8_t>[shadow.sectors]());
     if (races) {
-      // Pages of words that nobody touches stay unmapped; zero is the value of a fresh Word.
-      void* words = std::calloc(shadow.sectors * 8, sizeof(Word));
-      if (words == nullptr) throw std::bad_alloc();
-      shadow.words = {static_cast<Word*>(words), std::free};
+      shadow.reads = {Zeroed<Reads>(shadow.sectors * 8), std::free};
+      shadow.sector_reads = {Zeroed<Reads>(shadow.sectors), std::free};
+      shadow.writes = {Zeroed<Writes>(shadow.sectors * 8), std::free};
     }
     segments_.push_back(std::move(shadow));
   }
+}
+
+// Block + 1, zero for none.
+uint32_t LaunchShadow::LastRead(const Shadow& shadow, uint64_t sector, uint64_t word) {
+  return std::max(shadow.reads.get()[word].last.load(std::memory_order_relaxed),
+                  shadow.sector_reads.get()[sector].last.load(std::memory_order_relaxed));
+}
+uint32_t LaunchShadow::FirstRead(const Shadow& shadow, uint64_t sector, uint64_t word) {
+  return ~std::max(shadow.reads.get()[word].first.load(std::memory_order_relaxed),
+                   shadow.sector_reads.get()[sector].first.load(std::memory_order_relaxed));
 }
 
 std::vector<LaunchShadow::Race> LaunchShadow::Races() const {
@@ -45,14 +63,14 @@ std::vector<LaunchShadow::Race> LaunchShadow::Races() const {
     for (uint64_t sector = 0; sector < shadow.sectors; ++sector) {
       if ((shadow.touched[sector].load(std::memory_order_relaxed) & 2) == 0) continue;
       for (uint64_t w = sector * 8; w < sector * 8 + 8; ++w) {
-        const Word& word = shadow.words.get()[w];
-        const uint64_t last = word.last_write.load(std::memory_order_relaxed);
+        const Writes& writes = shadow.writes.get()[w];
+        const uint64_t last = writes.last.load(std::memory_order_relaxed);
         if (last == 0) continue;
-        const uint64_t first = ~word.first_write.load(std::memory_order_relaxed);
+        const uint64_t first = ~writes.first.load(std::memory_order_relaxed);
         const uint64_t writer = (first >> kPcBits) - 1;
         Race race{static_cast<uint32_t>(first & kPcMask), writer, shadow.base + w * 4, 0, false};
-        const uint32_t last_read = word.last_read.load(std::memory_order_relaxed);
-        const uint32_t first_read = ~word.first_read.load(std::memory_order_relaxed);
+        const uint32_t last_read = LastRead(shadow, sector, w);
+        const uint32_t first_read = FirstRead(shadow, sector, w);
         if ((last >> kPcBits) - 1 != writer) {
           race.other_block = (last >> kPcBits) - 1;
           race.write_write = true;
@@ -146,26 +164,38 @@ void GlobalShadow::Record(Warp& warp, LaunchShadow::Shadow& shadow, uint64_t sec
                           bool is_store) {
   const uint64_t stamp = (block_ + 1) << kPcBits | (warp.pc & kPcMask);
   const uint32_t tag = static_cast<uint32_t>(block_) + 1;
+  if (!is_store && words == 0xff && !launch_.ordered_) {
+    LaunchShadow::Reads& reads = shadow.sector_reads.get()[sector];
+    RaiseTo(reads.last, tag);
+    RaiseTo(reads.first, ~tag);
+    return;
+  }
   for (uint32_t mask = words; mask != 0; mask &= mask - 1) {
-    const uint64_t w = sector * 8 + static_cast<uint64_t>(std::countr_zero(mask));
-    LaunchShadow::Word& word = shadow.words.get()[w];
-    if (launch_.ordered_) {
-      const uint64_t last = word.last_write.load(std::memory_order_relaxed);
-      const uint32_t reader = word.last_read.load(std::memory_order_relaxed);
-      if (last != 0 && !Ordered((last >> kPcBits) - 1)) {
-        warp.block->Report(HazardKind::kGlobalRace, warp, 0, shadow.base + w * 4,
-                           is_store ? "written by another block too" : "written by another block");
-      } else if (is_store && reader != 0 && !Ordered(reader - 1)) {
-        warp.block->Report(HazardKind::kGlobalRace, warp, 0, shadow.base + w * 4, "read by another block");
-      }
-    }
+    const uint64_t word = sector * 8 + static_cast<uint64_t>(std::countr_zero(mask));
+    if (launch_.ordered_) JudgeNow(warp, shadow, sector, word, is_store);
     if (is_store) {
-      RaiseTo(word.last_write, stamp);
-      RaiseTo(word.first_write, ~stamp);
+      LaunchShadow::Writes& writes = shadow.writes.get()[word];
+      RaiseTo(writes.last, stamp);
+      RaiseTo(writes.first, ~stamp);
     } else {
-      RaiseTo(word.last_read, tag);
-      RaiseTo(word.first_read, ~tag);
+      LaunchShadow::Reads& reads = shadow.reads.get()[word];
+      RaiseTo(reads.last, tag);
+      RaiseTo(reads.first, ~tag);
     }
+  }
+}
+
+void GlobalShadow::JudgeNow(Warp& warp, const LaunchShadow::Shadow& shadow, uint64_t sector, uint64_t word,
+                            bool is_store) {
+  if (shadow.touched[sector].load(std::memory_order_relaxed) < 2) return;  // nobody stored here
+  const uint64_t last = shadow.writes.get()[word].last.load(std::memory_order_relaxed);
+  const uint32_t reader = shadow.reads.get()[word].last.load(std::memory_order_relaxed);
+  const uint64_t address = shadow.base + word * 4;
+  if (last != 0 && !Ordered((last >> kPcBits) - 1)) {
+    warp.block->Report(HazardKind::kGlobalRace, warp, 0, address,
+                       is_store ? "written by another block too" : "written by another block");
+  } else if (is_store && reader != 0 && !Ordered(reader - 1)) {
+    warp.block->Report(HazardKind::kGlobalRace, warp, 0, address, "read by another block");
   }
 }
 

@@ -37,18 +37,27 @@ class LaunchShadow {
  private:
   friend class GlobalShadow;
   // Zero is none; otherwise block + 1 (and the instruction below it), minima as complements.
-  struct Word {
-    std::atomic<uint64_t> last_write{0};
-    std::atomic<uint64_t> first_write{0};
-    std::atomic<uint32_t> last_read{0};
-    std::atomic<uint32_t> first_read{0};
+  struct Reads {
+    std::atomic<uint32_t> last{0};
+    std::atomic<uint32_t> first{0};
   };
+  struct Writes {
+    std::atomic<uint64_t> last{0};
+    std::atomic<uint64_t> first{0};
+  };
+  template <typename T>
+  using ZeroPages = std::unique_ptr<T, void (*)(void*)>;
   struct Shadow {
     uint64_t base = 0;
     uint64_t sectors = 0;
     std::unique_ptr<std::atomic<uint8_t>[]> touched;  // bit 0 loaded, bit 1 stored
-    std::unique_ptr<Word, void (*)(void*)> words{nullptr, nullptr};
+    ZeroPages<Reads> reads{nullptr, nullptr};         // of each word
+    ZeroPages<Reads> sector_reads{nullptr, nullptr};  // of whole sectors: most loads are
+    ZeroPages<Writes> writes{nullptr, nullptr};
   };
+
+  static uint32_t LastRead(const Shadow& shadow, uint64_t sector, uint64_t word);
+  static uint32_t FirstRead(const Shadow& shadow, uint64_t sector, uint64_t word);
 
   bool races_;
   bool ordered_;
@@ -77,6 +86,8 @@ class GlobalShadow {
     uint8_t stored = 0;
   };
   void Record(Warp& warp, LaunchShadow::Shadow& shadow, uint64_t sector, uint8_t words, bool is_store);
+  void JudgeNow(Warp& warp, const LaunchShadow::Shadow& shadow, uint64_t sector, uint64_t word,
+                bool is_store);
   bool Ordered(uint64_t other) const { return other == block_ || visible_[other]; }
 
   LaunchShadow& launch_;

@@ -131,18 +131,44 @@ bool Matches(std::string_view pattern, const Opcode& opcode) {
 }
 
 std::vector<std::string> Spellings(std::string_view pattern) {
-  std::vector<std::string> spellings = {""};
-  for (const PatternPart& part : ParsePattern(pattern)) {
-    std::vector<std::string> longer;
-    for (const std::string& begin : spellings) {
-      if (part.optional) longer.push_back(begin);
-      for (const std::string_view choice : part.choices) {
-        longer.push_back(begin + (begin.empty() ? "" : ".") + std::string(choice));
+  constexpr size_t kMost = 3000;
+  const std::vector<PatternPart> parts = ParsePattern(pattern);
+  // Choice of each part: an index, or -1 for leaving it out.
+  const auto spell = [&](const std::vector<int>& choice) {
+    std::string text;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (choice[i] < 0) continue;
+      if (!text.empty()) text += '.';
+      text += parts[i].choices[static_cast<size_t>(choice[i])];
+    }
+    return text;
+  };
+  size_t product = 1;
+  std::vector<int> first;
+  for (const PatternPart& part : parts) {
+    product = std::min(kMost + 1, product * (part.choices.size() + (part.optional ? 1 : 0)));
+    first.push_back(part.optional ? -1 : 0);
+  }
+  std::vector<std::string> spellings;
+  if (product > kMost) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      std::vector<int> choice = first;
+      for (choice[i] = first[i]; choice[i] < static_cast<int>(parts[i].choices.size()); ++choice[i]) {
+        spellings.push_back(spell(choice));
       }
     }
-    spellings = std::move(longer);
+    return spellings;
   }
-  return spellings;
+  std::vector<int> choice = first;
+  while (true) {
+    spellings.push_back(spell(choice));
+    size_t i = 0;
+    while (i < parts.size() && ++choice[i] == static_cast<int>(parts[i].choices.size())) {
+      choice[i] = first[i];
+      ++i;
+    }
+    if (i == parts.size()) return spellings;
+  }
 }
 
 std::vector<const OpcodeForm*> FindForms(const Opcode& opcode) {

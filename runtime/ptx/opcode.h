@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -69,7 +70,8 @@ std::span<const OpcodeForm> OpcodeForms();
 /// True where `pattern` admits the opcode.
 bool Matches(std::string_view pattern, const Opcode& opcode);
 
-/// All spellings that a pattern admits.
+/// The spellings that a pattern admits: all of them up to a few thousand, else enough that every choice of
+/// every part occurs.
 std::vector<std::string> Spellings(std::string_view pattern);
 
 /// The forms whose pattern admits the opcode; several differ in their operands.

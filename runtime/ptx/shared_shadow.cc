@@ -30,10 +30,14 @@ void SharedShadow::CheckReadAfterWrite(Warp& warp, const Word& word, uint8_t mas
 }
 
 void SharedShadow::Read(Warp& warp, int lane, uint32_t address, uint32_t bytes) {
+  uint32_t* quiet = &quiet_[address >> 2];
+  uint32_t differs = *quiet ^ epoch_;
+  for (uint32_t w = 1; w < bytes / 4; ++w) differs |= quiet[w] ^ epoch_;
+  if (differs == 0) return;
   const uint16_t thread = ThreadOf(warp, lane);
   const uint8_t mask = ByteMask(address, bytes);
   Word* word = &words_[address >> 2];
-  for (uint32_t done = 0; done < bytes; done += 4, ++word) {
+  for (uint32_t done = 0; done < bytes; done += 4, ++word, ++quiet) {
     if (word->pending & mask) {
       warp.block->Report(HazardKind::kPendingCopy, warp, lane, address + done, "");
     } else if ((word->initialised & mask) != mask) {
@@ -51,6 +55,10 @@ void SharedShadow::Read(Warp& warp, int lane, uint32_t address, uint32_t bytes) 
       word->read_mask |= mask;
     }
     word->read_step = warp.sync_step;
+    if (word->read_warp == kMany && word->write_epoch != epoch_ && word->initialised == 15 &&
+        word->pending == 0 && word->read_mask == 15) {
+      *quiet = epoch_;
+    }
   }
 }
 
@@ -86,6 +94,7 @@ void SharedShadow::WriteWord(Warp& warp, Word& word, uint8_t mask, int lane, uin
 void SharedShadow::Write(Warp& warp, int lane, uint32_t address, uint32_t bytes) {
   const uint8_t mask = ByteMask(address, bytes);
   for (uint32_t done = 0; done < bytes; done += 4) {
+    quiet_[(address + done) >> 2] = 0;
     WriteWord(warp, words_[(address + done) >> 2], mask, lane, address + done, false);
   }
 }
@@ -94,6 +103,7 @@ void SharedShadow::Atomic(Warp& warp, int lane, uint32_t address, uint32_t bytes
   const uint8_t mask = ByteMask(address, bytes);
   for (uint32_t done = 0; done < bytes; done += 4) {
     Word& word = words_[(address + done) >> 2];
+    quiet_[(address + done) >> 2] = 0;
     if (word.pending & mask) {
       warp.block->Report(HazardKind::kPendingCopy, warp, lane, address + done, "atomic");
     } else if ((word.initialised & mask) != mask) {
@@ -114,6 +124,7 @@ void SharedShadow::Atomic(Warp& warp, int lane, uint32_t address, uint32_t bytes
 void SharedShadow::BeginCopy(Warp& warp, int lane, uint32_t address, uint32_t bytes) {
   for (uint32_t done = 0; done < bytes; done += 4) {
     Word& word = words_[(address + done) >> 2];
+    quiet_[(address + done) >> 2] = 0;
     WriteWord(warp, word, 15, lane, address + done, true);
     word.pending = 15;
   }
@@ -122,6 +133,7 @@ void SharedShadow::BeginCopy(Warp& warp, int lane, uint32_t address, uint32_t by
 void SharedShadow::EndCopy(Warp& warp, int lane, uint32_t address, uint32_t bytes) {
   for (uint32_t done = 0; done < bytes; done += 4) {
     Word& word = words_[(address + done) >> 2];
+    quiet_[(address + done) >> 2] = 0;
     word.pending = 0;
     word.initialised = 15;
     word.write_epoch = epoch_;

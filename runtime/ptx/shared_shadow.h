@@ -12,9 +12,13 @@ struct Warp;
 /// copies.
 class SharedShadow {
  public:
-  void Resize(uint32_t bytes) { words_.resize(bytes / 4 + 8); }
+  void Resize(uint32_t bytes) {
+    words_.resize(bytes / 4 + 8);
+    quiet_.resize(bytes / 4 + 8);
+  }
   void BeginBlock() {
     words_.assign(words_.size(), Word{});
+    quiet_.assign(quiet_.size(), 0);
     epoch_ = 1;
   }
   /// All warps have met: what came before is ordered.
@@ -49,6 +53,9 @@ class SharedShadow {
   void WriteWord(Warp& warp, Word& word, uint8_t mask, int lane, uint32_t address, bool is_copy);
 
   std::vector<Word> words_;
+  /// The epoch in which a further read of this word has nothing to check and nothing to record: written
+  /// before, read by several warps since. What a table looks like that all warps look up in.
+  std::vector<uint32_t> quiet_;
   uint32_t epoch_ = 1;
 };
 

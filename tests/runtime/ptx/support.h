@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -25,6 +26,7 @@ inline std::string CompileKernel(const std::string& name, const std::string& arc
   const std::string path = "tests/runtime/ptx/kernels/" + name + ".cu";
   CompileOptions options;
   options.arch = arch;
+  options.include_folders = {CudaHome() / "include" / "cccl"};  // CUB
   return Compile(ReadTextFile(vqllm::test::SourceDir() / path), name + ".cu", options).ptx;
 }
 

@@ -1,20 +1,25 @@
-// K4: int4 GPTQ-style GeMV, lop3 dequant (0x6400 trick), half2 math, group scale 128, block reduce through smem
+// K4: int4 GPTQ-style GeMV, lop3 dequant (0x6400 trick), half2 math, group scale 128, block reduce through
+// smem
 #include <cuda_fp16.h>
 using uint8_t = unsigned char;
 using uint16_t = unsigned short;
 using uint32_t = unsigned int;
-template <int lut> __device__ __forceinline__ uint32_t lop3(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t r; asm volatile("lop3.b32 %0, %1, %2, %3, %4;\n" : "=r"(r) : "r"(a), "r"(b), "r"(c), "n"(lut)); return r;
+template <int lut>
+__device__ __forceinline__ uint32_t lop3(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t r;
+  asm volatile("lop3.b32 %0, %1, %2, %3, %4;\n" : "=r"(r) : "r"(a), "r"(b), "r"(c), "n"(lut));
+  return r;
 }
 __device__ __forceinline__ uint32_t pk(uint32_t a, uint32_t b, uint32_t s) { return __byte_perm(a, b, s); }
 // qw: [N][K/8] (8 nibbles, interleaved as e0 e2 e4 e6 | e1 e3 e5 e7 pairs), sc: [N][K/128] half
 extern "C" __global__ void __launch_bounds__(128)
-gptq_gemv(const uint4* __restrict__ qw, const __half* __restrict__ sc, const __half* __restrict__ x, __half* __restrict__ y, int N, int K) {
+    gptq_gemv(const uint4* __restrict__ qw, const __half* __restrict__ sc, const __half* __restrict__ x,
+              __half* __restrict__ y, int N, int K) {
   __shared__ float red[4];
   const int row = blockIdx.x, tid = threadIdx.x;
   const uint4* wr = qw + (size_t)row * (K / 32);
   float acc = 0.f;
-  for (int v = tid; v < K / 32; v += 128) {          // 32 weights per 16 B
+  for (int v = tid; v < K / 32; v += 128) {  // 32 weights per 16 B
     uint4 w4 = wr[v];
     uint32_t w[4] = {w4.x, w4.y, w4.z, w4.w};
     const uint4* xp = reinterpret_cast<const uint4*>(x) + v * 4;

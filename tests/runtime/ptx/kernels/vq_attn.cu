@@ -7,22 +7,32 @@ using uint16_t = unsigned short;
 using uint32_t = unsigned int;
 #define kMinusInfinity __int_as_float(0xff800000)
 extern "C" __global__ void __launch_bounds__(128)
-vq_attn(const __half* __restrict__ q, const uint8_t* __restrict__ ck, const uint8_t* __restrict__ cv,
-        const uint4* __restrict__ cbk, const uint4* __restrict__ cbv, float* __restrict__ out, int T, float sm_scale) {
+    vq_attn(const __half* __restrict__ q, const uint8_t* __restrict__ ck, const uint8_t* __restrict__ cv,
+            const uint4* __restrict__ cbk, const uint4* __restrict__ cbv, float* __restrict__ out, int T,
+            float sm_scale) {
   __shared__ uint4 sk[256], sv[256];
   __shared__ float sm_m[8], sm_l[8], sm_o[8][128];
-  const int h = blockIdx.x, tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, half = lane >> 4, g = lane & 15;
-  for (int i = tid; i < 256; i += 128) { sk[i] = cbk[h * 256 + i]; sv[i] = cbv[h * 256 + i]; }
+  const int h = blockIdx.x, tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, half = lane >> 4,
+            g = lane & 15;
+  for (int i = tid; i < 256; i += 128) {
+    sk[i] = cbk[h * 256 + i];
+    sv[i] = cbv[h * 256 + i];
+  }
   __syncthreads();
   float qf[8];
   {
     uint4 qv = reinterpret_cast<const uint4*>(q + h * 128)[g];
     const __half2* p = (const __half2*)&qv;
 #pragma unroll
-    for (int j = 0; j < 4; j++) { float2 f = __half22float2(p[j]); qf[2*j] = f.x * sm_scale; qf[2*j+1] = f.y * sm_scale; }
+    for (int j = 0; j < 4; j++) {
+      float2 f = __half22float2(p[j]);
+      qf[2 * j] = f.x * sm_scale;
+      qf[2 * j + 1] = f.y * sm_scale;
+    }
   }
   float m = kMinusInfinity, l = 0.f, o[8] = {};
-  const uint8_t* pk = ck + (size_t)h * T * 16; const uint8_t* pv = cv + (size_t)h * T * 16;
+  const uint8_t* pk = ck + (size_t)h * T * 16;
+  const uint8_t* pv = cv + (size_t)h * T * 16;
   for (int t0 = warp * 2; t0 < T; t0 += 8) {
     int t = t0 + half;
     bool ok = t < T;
@@ -31,21 +41,33 @@ vq_attn(const __half* __restrict__ q, const uint8_t* __restrict__ ck, const uint
     const __half2* kp = (const __half2*)&kv;
     float s = 0.f;
 #pragma unroll
-    for (int j = 0; j < 4; j++) { float2 f = __half22float2(kp[j]); s = fmaf(qf[2*j], f.x, s); s = fmaf(qf[2*j+1], f.y, s); }
+    for (int j = 0; j < 4; j++) {
+      float2 f = __half22float2(kp[j]);
+      s = fmaf(qf[2 * j], f.x, s);
+      s = fmaf(qf[2 * j + 1], f.y, s);
+    }
 #pragma unroll
     for (int k = 8; k; k >>= 1) s += __shfl_xor_sync(0xffffffffu, s, k);
     if (!ok) s = kMinusInfinity;
     float mn = fmaxf(m, s);
     float c = (m == kMinusInfinity) ? 0.f : exp2f((m - mn) * 1.4426950408889634f);
     float p = ok ? exp2f((s - mn) * 1.4426950408889634f) : 0.f;
-    l = fmaf(l, c, p); m = mn;
+    l = fmaf(l, c, p);
+    m = mn;
     uint4 vv = sv[iv];
     const __half2* vp = (const __half2*)&vv;
 #pragma unroll
-    for (int j = 0; j < 4; j++) { float2 f = __half22float2(vp[j]); o[2*j] = fmaf(o[2*j], c, p * f.x); o[2*j+1] = fmaf(o[2*j+1], c, p * f.y); }
+    for (int j = 0; j < 4; j++) {
+      float2 f = __half22float2(vp[j]);
+      o[2 * j] = fmaf(o[2 * j], c, p * f.x);
+      o[2 * j + 1] = fmaf(o[2 * j + 1], c, p * f.y);
+    }
   }
   int slot = warp * 2 + half;
-  if (g == 0) { sm_m[slot] = m; sm_l[slot] = l; }
+  if (g == 0) {
+    sm_m[slot] = m;
+    sm_l[slot] = l;
+  }
 #pragma unroll
   for (int j = 0; j < 8; j++) sm_o[slot][g * 8 + j] = o[j];
   __syncthreads();

@@ -5,9 +5,9 @@ using uint16_t = unsigned short;
 using uint32_t = unsigned int;
 // W[n,k..k+7] = CB0[c0] + CB1[c1];  codes: uchar2 per 8 weights, row-major [N][K/8]
 extern "C" __global__ void __launch_bounds__(256)
-vq_gemv(const uint16_t* __restrict__ codes, const uint4* __restrict__ cb, const __half* __restrict__ x,
-        const float* __restrict__ scale, __half* __restrict__ y, int N, int K) {
-  extern __shared__ uint4 scb[];                 // 512 x 16 B = 8 KiB
+    vq_gemv(const uint16_t* __restrict__ codes, const uint4* __restrict__ cb, const __half* __restrict__ x,
+            const float* __restrict__ scale, __half* __restrict__ y, int N, int K) {
+  extern __shared__ uint4 scb[];  // 512 x 16 B = 8 KiB
   for (int i = threadIdx.x; i < 512; i += blockDim.x) scb[i] = cb[i];
   __syncthreads();
   int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
