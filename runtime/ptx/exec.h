@@ -13,6 +13,14 @@
 /// instructions: it computes all lanes into a buffer and stores those of the mask. Files with such loops are
 /// compiled with -O3 for AVX2, without contraction of a * b + c, and without strict aliasing: registers hold
 /// bits, and each handler reads them as its own type.
+
+// Before a loop: no iteration depends on another. clang checks at run time instead.
+#if defined(__clang__)
+#define VQLLM_LANES_INDEPENDENT
+#else
+#define VQLLM_LANES_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 namespace vqllm::ptx {
 
 template <typename T>
@@ -30,7 +38,7 @@ inline void ApplyLanes(Warp& warp, const Instruction& instruction, std::index_se
   [&](const S*... sources) {
     if (warp.mask == kAllLanes) {
       // A place is shared only by registers of one width: lane i depends on lane i alone.
-#pragma GCC ivdep
+      VQLLM_LANES_INDEPENDENT
       for (int i = 0; i < kWarpSize; ++i) dest[i] = F(sources[i]...);
       return;
     }
