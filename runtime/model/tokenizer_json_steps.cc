@@ -102,20 +102,24 @@ bool AddPreTokenizerStep(const JsonReader& reader, PreTokenizer& pretokenizer) {
 }
 
 void AddNormalizerStep(const JsonReader& reader, Normalizer& normalizer) {
-  switch (reader.Choice("type", {"Prepend", "Replace"})) {
-    case 0:
-      reader.AllowOnly({"type", "prepend"});
-      normalizer.AddPrepend(reader.String("prepend"));
-      break;
-    default: {
-      reader.AllowOnly({"type", "pattern", "content"});
-      const Pattern pattern = ReadPattern(reader);
-      if (pattern.regex.empty()) {
-        normalizer.AddReplace(pattern.text, reader.String("content"));
-      } else {
-        normalizer.AddReplace(Regex(pattern.regex, reader.where() + ": pattern: Regex"),
-                              reader.String("content"));
-      }
+  constexpr Normalizer::UnicodeForm kForms[] = {Normalizer::UnicodeForm::kNfc, Normalizer::UnicodeForm::kNfd,
+                                                Normalizer::UnicodeForm::kNfkc,
+                                                Normalizer::UnicodeForm::kNfkd};
+  const int type = reader.Choice("type", {"NFC", "NFD", "NFKC", "NFKD", "Prepend", "Replace"});
+  if (type < 4) {
+    reader.AllowOnly({"type"});
+    normalizer.AddUnicodeForm(kForms[type]);
+  } else if (type == 4) {
+    reader.AllowOnly({"type", "prepend"});
+    normalizer.AddPrepend(reader.String("prepend"));
+  } else {
+    reader.AllowOnly({"type", "pattern", "content"});
+    const Pattern pattern = ReadPattern(reader);
+    if (pattern.regex.empty()) {
+      normalizer.AddReplace(pattern.text, reader.String("content"));
+    } else {
+      normalizer.AddReplace(Regex(pattern.regex, reader.where() + ": pattern: Regex"),
+                            reader.String("content"));
     }
   }
 }

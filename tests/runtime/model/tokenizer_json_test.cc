@@ -139,6 +139,16 @@ TEST(TokenizerJson, MetaspacePrependsAsItsSchemeSays) {
   }
 }
 
+TEST(TokenizerJson, UnicodeFormsAsQwen2) {
+  json root = ByteFallback();
+  root["normalizer"] = {{"type", "NFC"}};
+  EXPECT_EQ(Parse(root)->Encode("e\u0301", kPlain), (Ids{0xc3 + 3, 0xa9 + 3}));
+  root["normalizer"] = {{"type", "NFD"}};
+  EXPECT_EQ(Parse(root)->Encode("\u00e9", kPlain), (Ids{'e' + 3, 0xcc + 3, 0x81 + 3}));
+  root["normalizer"] = {{"type", "NFKC"}};
+  EXPECT_EQ(Parse(root)->Encode("\uff41\uff42", kPlain), Ids{262});
+}
+
 TEST(TokenizerJson, RefusesWhatItCannotHonourByName) {
   const auto with = [](const char* pointer, json value) {
     json root = ByteLevel();
