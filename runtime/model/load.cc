@@ -4,7 +4,6 @@
 #include "runtime/model/model.h"
 #include "runtime/model/tokenizer.h"
 #include "vq/base/error.h"
-#include "vq/checkpoint/gguf.h"
 #include "vq/checkpoint/tensor_store.h"
 #include "vq/checkpoint/weights.h"
 
@@ -100,9 +99,6 @@ Model LoadHuggingFace(const fs::path& folder) {
   model.lm_head =
       config.tied_embeddings ? model.embedding : Dense(store.Get(kLmHead), config.vocab, config.hidden);
   model.tokenizer = LoadTokenizer(folder);
-  if (!model.tokenizer && fs::exists(folder / kVocabularyFile)) {
-    model.tokenizer = ReadGgufTokenizer(GgufFile(folder / kVocabularyFile));
-  }
   ReadKvFiles(folder, model);
   return model;
 }

@@ -65,8 +65,10 @@ class StreamDecoder {
 std::string TakeWholeCharacters(std::string& bytes);
 
 /// The tokenizer of a Hugging Face directory: tokenizer.json (byte-level or byte-fallback BPE), else
-/// tokenizer.model (sentencepiece), else tokenizer.bin or tok512.bin of llama2.c there or one folder up. Null
-/// where there is none. Throws Error on files that it cannot honour exactly.
+/// tokenizer.model (sentencepiece), else tokenizer.gguf (what a quantised .gguf leaves), else tokenizer.bin
+/// or tok512.bin of llama2.c there or one folder up. A tokenizer_config.json beside the first two names BOS
+/// and EOS, and has the last word on whether BOS is added. Null where there is none. Throws Error on files
+/// that it cannot honour exactly.
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& folder);
 
 /// The tokenizer of one file, by its ending: .json, .model, .bin (llama2.c) or .gguf; or of a directory as

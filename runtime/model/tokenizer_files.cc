@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/model/kv_files.h"
 #include "runtime/model/tokenizer_json.h"
 #include "runtime/model/tokenizer_parts.h"
 #include "vq/base/error.h"
@@ -82,6 +83,7 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const fs::path& folder) {
     return WithConfig(ReadJsonFile(folder / "tokenizer.json"), folder, false);
   if (there(folder / "tokenizer.model"))
     return WithConfig(ReadSentencePiece(folder / "tokenizer.model"), folder, true);
+  if (there(folder / kVocabularyFile)) return ReadGgufTokenizer(GgufFile(folder / kVocabularyFile));
   for (const fs::path& place : {folder, fs::absolute(folder).lexically_normal() / ".."}) {
     for (const char* name : {"tokenizer.bin", "tok512.bin"}) {
       if (there(place / name)) return MakeTokenizer(ReadLlama2cFile(place / name));
