@@ -46,7 +46,10 @@ void AddedTokens::Add(AddedToken token, const std::string& where) {
     if (fresh) ends_.push_back(-1);
     node = edge->second;
   }
-  if (token.single_word && !word_) word_.emplace("[\\p{L}\\p{M}\\p{N}\\p{Pc}]", "a word character");
+  // \w of Unicode's technical standard 18, which Hugging Face's library uses here; PCRE2's is narrower.
+  if (token.single_word && !word_) {
+    word_.emplace("[\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}]", "a word character");
+  }
   ends_[node] = static_cast<int32_t>(tokens_.size());
   tokens_.push_back(std::move(token));
 }
