@@ -6,7 +6,7 @@
 namespace vqllm {
 
 std::string_view DeviceBlock(std::string_view name) {
-  for (const internal::EmbeddedBlock& block : internal::kDeviceBlocks) {
+  for (const internal::EmbeddedText& block : internal::kDeviceBlocks) {
     if (name == block.name) return block.text;
   }
   VQLLM_CHECK(false, "no device block {}", name);

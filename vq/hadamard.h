@@ -22,8 +22,12 @@ class Hadamard {
   int64_t size() const { return n_; }
   /// Order of the Paley factor; 1 where there is none.
   int64_t paley() const { return paley_; }
+  /// Order of the Sylvester factor; n = paley * power * blocks, element i being (i / power, i % power).
+  int64_t power() const { return power_; }
   /// Diagonal blocks; 1 where Q mixes all n.
   int64_t blocks() const { return blocks_; }
+  /// The Paley factor [paley, paley], entries +1 and -1, row-major; empty where its order is 1.
+  const std::vector<float>& paley_matrix() const { return matrix_; }
 
  private:
   void Run(float* x, bool transposed) const;

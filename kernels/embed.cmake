@@ -1,0 +1,15 @@
+# Writes a header that holds every file of a folder as a raw string, so that the library carries CUDA text and never reads it
+# from disk. Called at build time: cmake -DPATTERN=<folder/*.cuh> -DSYMBOL=kDeviceBlocks -DOUTPUT=... -P embed.cmake
+file(GLOB FILES ${PATTERN})
+list(SORT FILES)
+set(TEXT "// Made by embed.cmake.\n#pragma once\n\nnamespace vqllm::internal {\n\n")
+string(APPEND TEXT "#ifndef VQLLM_EMBEDDED_TEXT\n#define VQLLM_EMBEDDED_TEXT\n")
+string(APPEND TEXT "struct EmbeddedText {\n  const char* name;\n  const char* text;\n};\n#endif\n\n")
+string(APPEND TEXT "inline constexpr EmbeddedText ${SYMBOL}[] = {\n")
+foreach(path ${FILES})
+  get_filename_component(name ${path} NAME_WE)
+  file(READ ${path} content)
+  string(APPEND TEXT "    {\"${name}\", R\"device(${content})device\"},\n")
+endforeach()
+string(APPEND TEXT "};\n\n}  // namespace vqllm::internal\n")
+file(WRITE ${OUTPUT} "${TEXT}")
