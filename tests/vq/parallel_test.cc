@@ -56,5 +56,16 @@ TEST_F(ParallelFor, ThrowsTheExceptionOfABodyAndGoesOnWorking) {
   EXPECT_EQ(ran, 100);
 }
 
+TEST_F(ParallelFor, NoPieceOfAJobIsLostOrTakenForOneOfTheNext) {
+  // More threads than cores and jobs of a microsecond: workers wake late, in the middle of some later job.
+  SetThreads(7);
+  for (int64_t job = 0; job < 20000; ++job) {
+    const int64_t count = 2 + job % 13;
+    std::atomic<int64_t> sum{0};
+    vqllm::ParallelFor(count, 1, [&](int64_t begin, int64_t) { sum += job * 100 + begin; });
+    ASSERT_EQ(sum, count * job * 100 + count * (count - 1) / 2);
+  }
+}
+
 }  // namespace
 }  // namespace vqllm

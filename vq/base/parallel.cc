@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "vq/base/check.h"
+#include "vq/base/math.h"
 
 namespace vqllm {
 namespace {
@@ -32,8 +33,10 @@ inline void Pause() {
 #endif
 }
 
-/// Workers wait for a job by spinning a few microseconds and then sleeping: decode runs a job every 20 us or
-/// so, which a futex wake would double, but a spin without end starves every other process of the machine.
+/// One job at a time, cut into pieces that whoever is free claims. The job ends when all pieces are done, so
+/// a worker that another process keeps from its core holds nothing up unless it has claimed a piece. Workers
+/// wait by spinning a few microseconds and then sleeping: decode runs a job every 20 us or so, which a futex
+/// wake would double, but a spin without end starves every other process of the machine.
 class Pool {
  public:
   explicit Pool(int threads) {
@@ -42,8 +45,7 @@ class Pool {
   ~Pool() {
     {
       std::lock_guard lock(mutex_);
-      stop_ = true;
-      generation_.fetch_add(1, std::memory_order_release);
+      stop_.store(true, std::memory_order_relaxed);
     }
     wake_.notify_all();
     for (std::thread& worker : workers_) worker.join();
@@ -53,20 +55,18 @@ class Pool {
 
   void Run(int64_t count, int64_t grain, internal::ChunkFunction function, void* context) {
     std::lock_guard one_job_at_a_time(jobs_);
-    count_ = count;
-    grain_ = grain;
-    function_ = function;
-    context_ = context;
+    job_ = {count, grain, CeilDiv(count, grain), function, context};
     error_ = nullptr;
-    next_.store(0, std::memory_order_relaxed);
-    busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+    done_.store(0, std::memory_order_relaxed);
+    bool sleepers;
     {
       std::lock_guard lock(mutex_);
-      generation_.fetch_add(1, std::memory_order_release);
+      unclaimed_.store(job_.pieces, std::memory_order_release);
+      sleepers = sleepers_ > 0;
     }
-    if (sleepers_.load(std::memory_order_seq_cst) > 0) wake_.notify_all();
-    TakeChunks();
-    for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; ++spin) {
+    if (sleepers) wake_.notify_all();
+    TakePieces();
+    for (int spin = 0; done_.load(std::memory_order_acquire) != job_.pieces; ++spin) {
       if (spin < kSpins) {
         Pause();
       } else {
@@ -77,37 +77,49 @@ class Pool {
   }
 
  private:
-  static constexpr int kSpins = 4000;  // about 50 us
+  static constexpr int kSpins = 4000;  // 50 to 200 us
+
+  struct Job {
+    int64_t count;
+    int64_t grain;
+    int64_t pieces;
+    internal::ChunkFunction function;
+    void* context;
+  };
+
+  bool Idle() const {
+    return unclaimed_.load(std::memory_order_relaxed) == 0 && !stop_.load(std::memory_order_relaxed);
+  }
 
   void Work() {
-    uint64_t seen = 0;
     while (true) {
-      for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin)
-        Pause();
-      if (generation_.load(std::memory_order_acquire) == seen) {
+      for (int spin = 0; spin < kSpins && Idle(); ++spin) Pause();
+      if (Idle()) {
         std::unique_lock lock(mutex_);
-        sleepers_.fetch_add(1, std::memory_order_seq_cst);
-        wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
-        sleepers_.fetch_sub(1, std::memory_order_relaxed);
+        ++sleepers_;
+        wake_.wait(lock, [&] { return !Idle(); });
+        --sleepers_;
       }
-      seen = generation_.load(std::memory_order_acquire);
-      if (stop_) return;
-      TakeChunks();
-      busy_.fetch_sub(1, std::memory_order_release);
+      if (stop_.load(std::memory_order_relaxed)) return;
+      TakePieces();
     }
   }
 
-  void TakeChunks() {
+  /// A claim is what makes job_ safe to read: it stays as it is until the piece is counted as done.
+  void TakePieces() {
     inside_parallel_for = true;
-    while (true) {
-      const int64_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
-      if (begin >= count_) break;
+    int64_t unclaimed = unclaimed_.load(std::memory_order_relaxed);
+    while (unclaimed > 0) {
+      if (!unclaimed_.compare_exchange_weak(unclaimed, unclaimed - 1, std::memory_order_acq_rel)) continue;
+      const int64_t begin = (job_.pieces - unclaimed) * job_.grain;
       try {
-        function_(context_, begin, std::min(begin + grain_, count_));
+        job_.function(job_.context, begin, std::min(begin + job_.grain, job_.count));
       } catch (...) {
         std::lock_guard lock(mutex_);
         if (!error_) error_ = std::current_exception();
       }
+      done_.fetch_add(1, std::memory_order_release);
+      unclaimed = unclaimed_.load(std::memory_order_relaxed);
     }
     inside_parallel_for = false;
   }
@@ -115,15 +127,11 @@ class Pool {
   std::mutex jobs_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<int> sleepers_{0};
-  std::atomic<int> busy_{0};
-  std::atomic<int64_t> next_{0};
-  bool stop_ = false;
-  int64_t count_ = 0;
-  int64_t grain_ = 1;
-  internal::ChunkFunction function_ = nullptr;
-  void* context_ = nullptr;
+  std::atomic<int64_t> unclaimed_{0};
+  std::atomic<int64_t> done_{0};
+  std::atomic<bool> stop_{false};
+  int sleepers_ = 0;
+  Job job_ = {};
   std::exception_ptr error_;
   std::vector<std::thread> workers_;
 };
