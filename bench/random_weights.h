@@ -21,8 +21,15 @@ inline Tensor RandomWeights(const Format& f, int64_t rows, int64_t cols) {
     return values;
   };
   if (f.kind == FormatKind::kDense) {
+    // Of ordinary size: a denormal product takes a hundred times as long as another.
     std::vector<uint32_t> words(static_cast<size_t>(rows * cols * BytesPerElement(f.dtype) / 4));
-    for (uint32_t& word : words) word = next() & 0xbbffbbffu;  // no infinity in any dtype
+    const uint32_t one = f.dtype == DType::kF32   ? 0x3f800000
+                         : f.dtype == DType::kF16 ? 0x3c003c00
+                                                  : 0x3f803f80;
+    const uint32_t random = f.dtype == DType::kF32   ? 0x807fffff
+                            : f.dtype == DType::kF16 ? 0x83ff83ff
+                                                     : 0x807f807f;
+    for (uint32_t& word : words) word = one | (next() & random);
     return DenseTensor(f.dtype, rows, cols, Bytes::Own(std::move(words)));
   }
   Tensor t;

@@ -5,13 +5,12 @@
 
 #include "vq/base/check.h"
 #include "vq/base/error.h"
+#include "vq/base/math.h"
 #include "vq/base/parallel.h"
 #include "vq/lattice.h"
 
 namespace vqllm {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// The bits of one unit, at most 128.
 using UnitBits = std::array<uint32_t, 4>;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "vq/base/math.h"
 #include "vq/base/parallel.h"
 #include "vq/codebook.h"
 
@@ -39,8 +40,8 @@ void AdditiveFit::Scatter(const std::vector<double>& entries, bool with_points,
   const int64_t n = points_.rows;
   const int64_t v = points_.cols;
   const int64_t stages = static_cast<int64_t>(offsets_.size()) - 1;
-  const int64_t chunk = std::max(kLeastChunk, (n + kPieces - 1) / kPieces);
-  std::vector<std::vector<double>> partial(static_cast<size_t>((n + chunk - 1) / chunk));
+  const int64_t chunk = std::max(kLeastChunk, CeilDiv(n, kPieces));
+  std::vector<std::vector<double>> partial(static_cast<size_t>(CeilDiv(n, chunk)));
   ParallelFor(n, chunk, [&](int64_t begin, int64_t end) {
     std::vector<double>& sums = partial[static_cast<size_t>(begin / chunk)];
     sums.resize(out.size());

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "vq/base/check.h"
+#include "vq/base/math.h"
 #include "vq/base/multiversion.h"
 
 namespace vqllm {
@@ -90,7 +91,7 @@ VQLLM_MULTIVERSION int64_t CollectBest(const float* x, const float* w, int64_t v
 }  // namespace
 
 Codebook::Codebook(MatrixView<const float> entries)
-    : padded_((entries.rows + kLanes - 1) / kLanes * kLanes), v_(entries.cols) {
+    : padded_(RoundUp(entries.rows, kLanes)), v_(entries.cols) {
   VQLLM_CHECK(entries.rows >= 1 && v_ >= 1 && v_ <= kMaxSubvector, "{} entries of {}", entries.rows, v_);
   columns_.assign(static_cast<size_t>(v_ * padded_), std::numeric_limits<float>::quiet_NaN());
   rows_.reserve(static_cast<size_t>(entries.rows * v_));

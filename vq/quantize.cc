@@ -2,6 +2,7 @@
 
 #include "vq/base/check.h"
 #include "vq/base/error.h"
+#include "vq/base/math.h"
 #include "vq/base/parallel.h"
 #include "vq/base/rng.h"
 #include "vq/hadamard.h"
@@ -76,7 +77,7 @@ struct Squares {
 /// second copy of the matrix.
 double MeasureMse(const Tensor& tensor, MatrixView<const float> exact) {
   const int64_t step = tensor.format.rotation ? exact.rows : kRows;
-  std::vector<Squares> pieces(static_cast<size_t>((exact.rows + step - 1) / step));
+  std::vector<Squares> pieces(static_cast<size_t>(CeilDiv(exact.rows, step)));
   ParallelFor(exact.rows, step, [&](int64_t begin, int64_t end) {
     std::vector<float> decoded(static_cast<size_t>((end - begin) * exact.cols));
     const MatrixView<float> view(decoded.data(), end - begin, exact.cols);

@@ -2,12 +2,11 @@
 
 #include "vq/base/check.h"
 #include "vq/base/error.h"
+#include "vq/base/math.h"
 #include "vq/base/parallel.h"
 
 namespace vqllm {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t ScaleCount(const Format& f, int64_t rows, int64_t cols) {
   switch (f.scale) {

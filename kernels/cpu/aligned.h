@@ -7,6 +7,8 @@
 #include <new>
 #include <vector>
 
+#include "vq/base/math.h"
+
 namespace vqllm::cpu {
 
 /// Memory at a cache line, and large blocks at a huge page: the weights of a layer span thousands of small
@@ -20,7 +22,7 @@ struct AlignedAllocator {
 
   T* allocate(size_t n) {
     const size_t align = n * sizeof(T) >= kHugePage ? kHugePage : 64;
-    const size_t bytes = (n * sizeof(T) + align - 1) / align * align;
+    const size_t bytes = RoundUp(n * sizeof(T), align);
     void* data = std::aligned_alloc(align, bytes);
     if (data == nullptr) throw std::bad_alloc();
 #if defined(MADV_HUGEPAGE)

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "vq/base/math.h"
+
 // The two loops of decode attention over stored tokens: the scores of up to four query heads with every key,
 // and the weighted sum of the values. Elements become floats in registers; a token is read once for all four
 // heads.
@@ -13,7 +15,7 @@ inline constexpr int kQuad = 4;
 
 /// Vectors of every target divide this many channels: buffers of floats are padded with zeros to it.
 inline constexpr int64_t kRowPad = 16;
-inline int64_t PaddedChannels(int64_t head_dim) { return (head_dim + kRowPad - 1) / kRowPad * kRowPad; }
+inline int64_t PaddedChannels(int64_t head_dim) { return RoundUp(head_dim, kRowPad); }
 
 /// Tokens whose addresses stand behind the last one of a list of rows: what is prefetched next.
 inline constexpr int64_t kRowsAhead = 8;

@@ -11,8 +11,9 @@ namespace vqllm::cpu {
 
 /// A quad of queries, and what a codec made of it.
 struct PreparedQuad : QueryQuad {
-  bool lookup = false;        ///< `tables` is in use
-  std::vector<float> tables;  ///< kept from quad to quad: pages fresh from the system cost more than the tables
+  bool lookup = false;  ///< `tables` is in use
+  std::vector<float>
+      tables;  ///< kept from quad to quad: pages fresh from the system cost more than the tables
 };
 
 /// Stores one side (K or V) of a KV cache: the bytes of one token of one KV head are one record. Tokens are

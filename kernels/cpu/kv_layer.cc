@@ -6,6 +6,7 @@
 #include "kernels/cpu/kv_store.h"
 #include "kernels/cpu/rope.h"
 #include "vq/base/check.h"
+#include "vq/base/math.h"
 #include "vq/base/parallel.h"
 
 namespace vqllm::cpu {
@@ -38,7 +39,7 @@ void KvLayer::Append(MatrixView<const float> k, MatrixView<const float> v, std::
   for (const KvRow& row : rows) {
     KvWindow& window = store.window(row.slot);
     window.Begin(row.past, row.count);
-    const int64_t tiles = (row.count + kEncoded - 1) / kEncoded;
+    const int64_t tiles = CeilDiv(row.count, kEncoded);
     ParallelFor(tiles * spec.kv_heads, 1, [&](int64_t i, int64_t) {
       const int head = static_cast<int>(i % spec.kv_heads);
       const int64_t begin = i / spec.kv_heads * kEncoded;

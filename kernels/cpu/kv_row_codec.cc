@@ -7,11 +7,10 @@
 #include "kernels/cpu/kv_encode.h"
 #include "kernels/cpu/vector_ops.h"
 #include "vq/base/check.h"
+#include "vq/base/math.h"
 
 namespace vqllm::cpu {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Records that are rows in the sense of attention_rows.h: the loops there read them where vectors fit the
 /// head and its groups; other heads (8 channels, groups of 20) are decoded first.

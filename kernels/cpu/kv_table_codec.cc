@@ -6,6 +6,7 @@
 #include "kernels/cpu/kv_codec.h"
 #include "kernels/cpu/kv_encode.h"
 #include "vq/base/check.h"
+#include "vq/base/math.h"
 
 namespace vqllm::cpu {
 namespace {
@@ -139,7 +140,7 @@ class TableCodec final : public KvCodec {
   Stage MakeStage(const std::vector<Half>& codebooks, int64_t entries, int64_t books) const {
     Stage stage;
     stage.entries = entries;
-    stage.padded = (entries + kEntryPad - 1) / kEntryPad * kEntryPad;
+    stage.padded = RoundUp(entries, kEntryPad);
     stage.code_bytes = entries > 256 ? 2 : 1;
     stage.rows = codebooks;
     VQLLM_CHECK(static_cast<int64_t>(codebooks.size()) == books * entries * v_);

@@ -6,12 +6,13 @@
 
 #include "kernels/cpu/linear_kernel.h"
 
-// The limits that choose a kernel; data, no decisions. First estimates: no quiet machine has measured the crossovers yet.
+// The limits that choose a kernel; data, no decisions. First estimates: no quiet machine has measured the
+// crossovers yet.
 namespace vqllm::cpu {
 
 inline constexpr int64_t kEveryM = int64_t{1} << 40;
 
-// The largest m that the fused kernel serves; above it tiles are dequantised and multiplied by BLAS.
+// The largest m that the fused kernel serves; above it tiles are dequantised and multiplied by gemm.h.
 inline constexpr int64_t kDenseFusedMaxM = 8;
 inline constexpr int64_t kIntExactFusedMaxM = 8;
 inline constexpr int64_t kInt8FusedMaxM = kEveryM;

@@ -7,14 +7,13 @@
 #include "kernels/cpu/aligned.h"
 #include "kernels/cpu/linear_choice.h"
 #include "kernels/cpu/linear_int_kernels.h"
+#include "vq/base/math.h"
 
 namespace vqllm::cpu {
 namespace {
 
 constexpr int64_t kMaxBlock = 128;  // columns that share a scale of the activations
 constexpr int64_t kPieceBlocks = 32;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class IntLinear final : public StoredLinear {
  public:

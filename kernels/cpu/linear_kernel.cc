@@ -1,12 +1,11 @@
 #include "kernels/cpu/linear_kernel.h"
 
-#include <cblas.h>
-
 #include <algorithm>
-#include <mutex>
 
 #include "kernels/cpu/aligned.h"
+#include "kernels/cpu/gemm.h"
 #include "vq/base/check.h"
+#include "vq/base/math.h"
 #include "vq/base/parallel.h"
 
 namespace vqllm::cpu {
@@ -17,34 +16,21 @@ namespace {
 constexpr int64_t kGrainBytes = 64 << 10;
 // Operands of more rows than fit here would fall out of L2 and L3 between two rows of W.
 constexpr int64_t kPanelBytes = 4 << 20;
-// Rows of x of which BLAS needs no more than this many at once.
+// Packed x may have as many rows as it likes: gemm.h cuts it into panels that stay in L2.
 constexpr int64_t kAnyRows = int64_t{1} << 40;
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/// Outputs of one tile for BLAS: many enough that packing x, which BLAS does anew for every tile, is hidden,
-/// and few enough that the fp32 tile stays in L2.
-int64_t BlasGrain(const Tensor& weights, int64_t tile_rows) {
-  constexpr int64_t kTileBytes = 2 << 20;
+/// Outputs of one decoded tile: few enough that the fp32 tile stays in L2 while all panels of x pass over it.
+int64_t TileGrain(const Tensor& weights, int64_t tile_rows) {
+  constexpr int64_t kTileBytes = 1 << 20;
   const int64_t by_bytes = std::max<int64_t>(64, kTileBytes / 4 / std::max<int64_t>(1, weights.cols));
-  return CeilDiv(std::min<int64_t>(by_bytes, 256), tile_rows) * tile_rows;
+  return RoundUp(std::min<int64_t>(by_bytes, 256), tile_rows);
 }
 
 int64_t FusedGrain(const Tensor& weights, int64_t tile_rows) {
   const int64_t row_bytes = std::max<int64_t>(1, StoredBytes(weights) / std::max<int64_t>(1, weights.rows));
   const int64_t by_bytes = CeilDiv(kGrainBytes, row_bytes);
   const int64_t by_balance = CeilDiv(weights.rows, 8);  // small matrices still feed several threads
-  return CeilDiv(std::min(by_bytes, by_balance), tile_rows) * tile_rows;
-}
-
-void TileProduct(MatrixView<const float> x, const float* tile, int64_t n, bool by_columns, float* y,
-                 int64_t y_stride) {
-  // Our pool cuts the work into tiles; a second pool inside BLAS would only fight with it over the cores.
-  static std::once_flag once;
-  std::call_once(once, [] { openblas_set_num_threads(1); });
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, by_columns ? CblasNoTrans : CblasTrans, static_cast<int>(x.rows),
-              static_cast<int>(n), static_cast<int>(x.cols), 1.0f, x.data, static_cast<int>(x.stride), tile,
-              static_cast<int>(by_columns ? n : x.cols), 0.0f, y, static_cast<int>(y_stride));
+  return RoundUp(std::min(by_bytes, by_balance), tile_rows);
 }
 
 /// Consecutive numbers cut into ranges of several owners: where `index` lies.
@@ -62,7 +48,12 @@ class Operands {
  public:
   Operands(MatrixView<const float> x, std::span<const StoredProduct> products) : x_(x) {
     for (const StoredProduct& product : products) {
-      const Operand wanted = product.weights->UseFused(x.rows) ? product.weights->FusedOperand() : Operand{};
+      if (!product.weights->UseFused(x.rows)) {
+        of_product_.push_back(kPacked);
+        packed_size_ = PackedSize(x.rows, x.cols);
+        continue;
+      }
+      const Operand wanted = product.weights->FusedOperand();
       size_t i = 0;
       while (i < made_.size() && !(made_[i].operand == wanted)) ++i;
       if (i == made_.size()) {
@@ -79,6 +70,14 @@ class Operands {
     static thread_local AlignedVector<uint8_t> buffer;
     if (static_cast<int64_t>(buffer.size()) < total_bytes_) buffer.resize(static_cast<size_t>(total_bytes_));
     data_ = buffer.data();
+    if (packed_size_ > 0) {
+      static thread_local AlignedVector<float> packed;
+      if (static_cast<int64_t>(packed.size()) < packed_size_)
+        packed.resize(static_cast<size_t>(packed_size_));
+      packed_ = packed.data();
+      PackTokens(x_, packed_);
+    }
+    if (ends_.empty()) return;
     ParallelFor(ends_.back(), 1, [&](int64_t index, int64_t) {
       const Place place = Find(ends_, index);
       const Made& made = made_[place.owner];
@@ -88,9 +87,13 @@ class Operands {
     });
   }
 
-  const uint8_t* Of(size_t product) const { return data_ + made_[of_product_[product]].offset; }
+  const void* Of(size_t product) const {
+    const size_t made = of_product_[product];
+    return made == kPacked ? static_cast<const void*>(packed_) : data_ + made_[made].offset;
+  }
 
  private:
+  static constexpr size_t kPacked = ~size_t{0};  // in of_product_: x packed for gemm.h, shared by all
   struct Made {
     Operand operand;
     const StoredLinear* maker;
@@ -101,7 +104,9 @@ class Operands {
   std::vector<int64_t> ends_;
   std::vector<size_t> of_product_;
   int64_t total_bytes_ = 0;
+  int64_t packed_size_ = 0;
   uint8_t* data_ = nullptr;
+  float* packed_ = nullptr;
 };
 
 void MultiplyPanel(MatrixView<const float> x, std::span<const StoredProduct> products) {
@@ -130,7 +135,7 @@ StoredLinear::StoredLinear(const Tensor& weights, std::vector<float> bias, std::
       fused_name_(std::move(fused_name)),
       fused_max_m_(fused_max_m),
       fused_grain_(FusedGrain(weights, tile_rows)),
-      blas_grain_(BlasGrain(weights, tile_rows)),
+      tile_grain_(TileGrain(weights, tile_rows)),
       bias_(std::move(bias)) {}
 
 void StoredLinear::PrepareOperand(const float*, int64_t, uint8_t*) const { VQLLM_CHECK(false); }
@@ -140,16 +145,20 @@ void StoredLinear::Multiply(MatrixView<const float> x, MatrixView<float> y) cons
   MultiplyStored(x, {&product, 1});
 }
 
-void StoredLinear::MultiplyRows(MatrixView<const float> x, const uint8_t* operand, int64_t begin, int64_t end,
+void StoredLinear::MultiplyRows(MatrixView<const float> x, const void* operand, int64_t begin, int64_t end,
                                 MatrixView<float> y) const {
   if (UseFused(x.rows)) {
-    Fused(x, operand, begin, end, y);
+    Fused(x, static_cast<const uint8_t*>(operand), begin, end, y);
   } else {
     static thread_local AlignedVector<float> tile;
-    const size_t wanted = static_cast<size_t>((end - begin) * cols());
+    const int64_t rows = end - begin;
+    const size_t wanted = static_cast<size_t>(rows * cols());
     if (tile.size() < wanted) tile.resize(wanted);
     DecodeTile(begin, end, tile.data());
-    TileProduct(x, tile.data(), end - begin, TileByColumns(), y.data + begin, y.stride);
+    const WeightTile decoded =
+        TileByColumns() ? WeightTile{tile.data(), rows, 1, rows} : WeightTile{tile.data(), rows, cols(), 1};
+    MultiplyTile(static_cast<const float*>(operand), cols(), decoded,
+                 {y.data + begin, x.rows, rows, y.stride});
   }
   if (bias_.empty()) return;
   for (int64_t i = 0; i < x.rows; ++i) {

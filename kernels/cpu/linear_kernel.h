@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/linear.h"
+#include "vq/base/math.h"
 
 namespace vqllm::cpu {
 
@@ -29,12 +30,12 @@ struct Operand {
 };
 
 /// A stored matrix W' with its kernels: a fused one for few rows of x, which reads codes, and for many rows
-/// either the same or tiles dequantised for BLAS. Subclasses hold weights in the order in which the fused
-/// kernel reads them.
+/// either the same or tiles dequantised for the fp32 product of gemm.h. Subclasses hold weights in the order
+/// in which the fused kernel reads them.
 class StoredLinear : public Linear {
  public:
   void Multiply(MatrixView<const float> x, MatrixView<float> y) const final;
-  std::string Kernel(int64_t m) const final { return UseFused(m) ? fused_name_ : "dequantise-sgemm"; }
+  std::string Kernel(int64_t m) const final { return UseFused(m) ? fused_name_ : "dequantise-gemm"; }
 
   bool UseFused(int64_t m) const { return m <= fused_max_m_; }
   /// What the fused kernel needs of x.
@@ -42,10 +43,12 @@ class StoredLinear : public Linear {
   /// Prepares one piece of one row of x into operand [row_bytes].
   virtual void PrepareOperand(const float* x, int64_t piece, uint8_t* operand) const;
   /// Outputs [begin, end) of every row of x, bias included; begin is a multiple of row_grain(x.rows).
-  void MultiplyRows(MatrixView<const float> x, const uint8_t* operand, int64_t begin, int64_t end,
+  /// `operand`: what FusedOperand() asks for, or packed tokens of gemm.h where the fused kernel does not
+  /// serve.
+  void MultiplyRows(MatrixView<const float> x, const void* operand, int64_t begin, int64_t end,
                     MatrixView<float> y) const;
   /// Outputs that a thread takes at once.
-  int64_t row_grain(int64_t m) const { return UseFused(m) ? fused_grain_ : blas_grain_; }
+  int64_t row_grain(int64_t m) const { return UseFused(m) ? fused_grain_ : tile_grain_; }
 
  protected:
   /// `fused_max_m`: the largest m that the fused kernel serves. `tile_rows`: outputs that lie together in
@@ -64,7 +67,7 @@ class StoredLinear : public Linear {
   std::string fused_name_;
   int64_t fused_max_m_;
   int64_t fused_grain_;
-  int64_t blas_grain_;
+  int64_t tile_grain_;
   std::vector<float> bias_;
 };
 
@@ -89,15 +92,12 @@ struct Blocks {
 
   Blocks() = default;
   Blocks(int64_t cols_in, int64_t group_in, int64_t size_in, int64_t multiple)
-      : cols(cols_in),
-        group(group_in),
-        size(size_in),
-        padded((size_in + multiple - 1) / multiple * multiple) {}
+      : cols(cols_in), group(group_in), size(size_in), padded(RoundUp(size_in, multiple)) {}
 
-  int64_t per_group() const { return (group + size - 1) / size; }
-  int64_t groups() const { return (cols + group - 1) / group; }
+  int64_t per_group() const { return CeilDiv(group, size); }
+  int64_t groups() const { return CeilDiv(cols, group); }
   int64_t count() const {
-    return (groups() - 1) * per_group() + (cols - (groups() - 1) * group + size - 1) / size;
+    return (groups() - 1) * per_group() + CeilDiv(cols - (groups() - 1) * group, size);
   }
   int64_t Group(int64_t b) const { return b / per_group(); }
   int64_t Begin(int64_t b) const { return Group(b) * group + b % per_group() * size; }

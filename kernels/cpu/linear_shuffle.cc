@@ -6,14 +6,13 @@
 #include "kernels/cpu/linear_choice.h"
 #include "kernels/cpu/linear_shuffle_kernels.h"
 #include "vq/base/half.h"
+#include "vq/base/math.h"
 
 namespace vqllm::cpu {
 namespace {
 
 constexpr int64_t kMaxBlock = 128;  // columns that share a scale of the tables: 1.3 % error of a product
 constexpr int64_t kPieceBlocks = 8;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// As many columns as 16-bit sums allow.
 Blocks CutBlocks(const Tensor& t) {

@@ -7,6 +7,7 @@
 #include "kernels/cpu/aligned.h"
 #include "kernels/cpu/linear_choice.h"
 #include "kernels/cpu/linear_table_kernels.h"
+#include "vq/base/math.h"
 #include "vq/lattice.h"
 
 namespace vqllm::cpu {
@@ -16,8 +17,6 @@ constexpr int64_t kPiecePositions = 512;
 // Books of one tile or tensor above this are kept as fp16: in fp32 they would fall out of a core's L2, whose
 // other half the codes stream through.
 constexpr int64_t kBookBytes = 512 << 10;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool AlongOut(const Tensor& t) { return t.format.kind == FormatKind::kTable && t.format.axis == Axis::kOut; }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/linear_kernel.h"
+#include "vq/base/math.h"
 
 // The vector code of linear_table.cc.
 namespace vqllm::cpu {
@@ -41,7 +42,7 @@ struct TableView {
   const float* stage_scales = nullptr;   ///< [stages] (kLattice)
   const float* lattice = nullptr;        ///< absolute values [256][8], sign bits [256][8], shifts [256]
 
-  int64_t groups() const { return (positions + group_positions - 1) / group_positions; }
+  int64_t groups() const { return CeilDiv(positions, group_positions); }
   int64_t code_bytes() const { return kind == TableKind::kCode8 ? 1 : 2; }
 };
 

@@ -8,7 +8,7 @@
 namespace vqllm::cpu {
 
 /// Serves every format and any m, and every machine: tiles of rows are dequantised as the oracle does and
-/// multiplied by BLAS. The last resort: its scalar decoding is slow.
+/// multiplied by gemm.h. The last resort: its scalar decoding is slow.
 std::unique_ptr<StoredLinear> PrepareTiles(const Tensor& weights, std::vector<float> bias);
 
 }  // namespace vqllm::cpu

@@ -6,6 +6,7 @@
 
 #include "vq/base/error.h"
 #include "vq/base/file.h"
+#include "vq/base/math.h"
 #include "vq/checkpoint/stored_tensor.h"
 
 namespace vqllm {
@@ -163,7 +164,7 @@ void GgufFile::LocateTensors(const Bytes& file, uint64_t data_begin, const std::
     Fail("{}: general.alignment: found {}, allowed: powers of two", where_, alignment);
   }
   // A file with metadata alone may end before the padding does.
-  data_begin = std::min<uint64_t>((data_begin + alignment - 1) / alignment * alignment, file.size());
+  data_begin = std::min<uint64_t>(RoundUp(data_begin, alignment), file.size());
   const Bytes data = file.Slice(data_begin, file.size() - data_begin);
   for (size_t i = 0; i < tensors_.size(); ++i) {
     GgufTensor& tensor = tensors_[i];

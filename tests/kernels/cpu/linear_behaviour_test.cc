@@ -52,7 +52,7 @@ TEST(Linear, MultipliesARowOfXAloneAsWithEveryNumberOfOthers) {
     const std::vector<float> first(x.begin(), x.begin() + t.cols);
     const std::vector<float> alone = Multiply(*linear, first, 1);
     for (int64_t m = 2; m <= 8; ++m) {
-      if (linear->Kernel(m) != linear->Kernel(1) || linear->Kernel(1) == "dequantise-sgemm") continue;
+      if (linear->Kernel(m) != linear->Kernel(1) || linear->Kernel(1) == "dequantise-gemm") continue;
       const std::vector<float> y = Multiply(*linear, x, m);
       for (int64_t r = 0; r < t.rows; ++r)
         ASSERT_EQ(y[static_cast<size_t>(r)], alone[static_cast<size_t>(r)]) << name << ", m " << m;
