@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/rope.h"
 #include "runtime/perplexity.h"
 #include "vq/base/error.h"
 #include "vq/base/progress.h"
@@ -18,20 +19,6 @@ struct Samples {
   std::vector<float> values;
 };
 
-void RotateKeys(const RopeTable& rope, int64_t position, int head_dim, std::span<float> row) {
-  const int half = rope.dim / 2;
-  const float* cos = rope.cos.data() + position * half;
-  const float* sin = rope.sin.data() + position * half;
-  for (size_t head = 0; head < row.size(); head += static_cast<size_t>(head_dim)) {
-    float* x = row.data() + head;
-    for (int j = 0; j < half; ++j) {
-      const float turned = x[j] * cos[j] - x[j + half] * sin[j];
-      x[j + half] = x[j + half] * cos[j] + x[j] * sin[j];
-      x[j] = turned;
-    }
-  }
-}
-
 void Keep(const Decoder& decoder, bool before_rope, const Decoder::Observation& seen, Samples& samples) {
   for (const KvRow& row : seen.rows) {
     for (int64_t t = 0; t < row.count; ++t) {
@@ -40,10 +27,10 @@ void Keep(const Decoder& decoder, bool before_rope, const Decoder::Observation& 
       const std::span<const float> value = seen.v.RowSpan(row.begin + t);
       samples.keys.insert(samples.keys.end(), key.begin(), key.end());
       samples.values.insert(samples.values.end(), value.begin(), value.end());
-      if (!before_rope) {
-        RotateKeys(decoder.rope(), row.past + t, decoder.config().head_dim,
-                   std::span(samples.keys).subspan(at));
-      }
+      if (before_rope) continue;
+      for (size_t head = at; head < samples.keys.size();
+           head += static_cast<size_t>(decoder.config().head_dim))
+        cpu::Rotate(decoder.rope(), row.past + t, samples.keys.data() + head);
     }
   }
 }

@@ -39,10 +39,8 @@ class Stream {
     const int32_t token = sampler_.Sample(logits);
     if (!request_.ignore_eos && std::find(eos_.begin(), eos_.end(), token) != eos_.end())
       return End(FinishReason::kStop);
-    std::vector<float> logprobs(logits.size());
-    LogSoftmax(logits, logprobs);
     result.ids.push_back(token);
-    result.logprobs.push_back(logprobs[static_cast<size_t>(token)]);
+    result.logprobs.push_back(static_cast<float>(logits[static_cast<size_t>(token)] - LogSumExp(logits)));
     std::string piece = filter_.Push(text_.Push(token));
     if (filter_.stopped()) {
       done_ = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/sampler.h"
 #include "vq/base/error.h"
 #include "vq/base/progress.h"
 
@@ -105,13 +106,7 @@ double PerplexitySum::error() const {
 }
 
 double NegativeLogLikelihood(std::span<const float> logits, int32_t target) {
-  double largest = logits[0];
-  double sum = 0;
-  for (const float logit : logits) largest = std::max<double>(largest, logit);
-  for (const float logit : logits) sum += std::exp(logit - largest);
-  const double result = largest + std::log(sum) - logits[static_cast<size_t>(target)];
-  if (std::isnan(result)) Fail("a logit is NaN: the model or its quantised weights are damaged");
-  return result;
+  return LogSumExp(logits) - logits[static_cast<size_t>(target)];
 }
 
 }  // namespace vqllm

@@ -88,11 +88,15 @@ int32_t ArgMax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-void LogSoftmax(std::span<const float> logits, std::span<float> out) {
+double LogSumExp(std::span<const float> logits) {
   const double largest = CheckedMax(logits);
   double sum = 0;
   for (const float logit : logits) sum += std::exp(logit - largest);
-  const double offset = largest + std::log(sum);
+  return largest + std::log(sum);
+}
+
+void LogSoftmax(std::span<const float> logits, std::span<float> out) {
+  const double offset = LogSumExp(logits);
   for (size_t i = 0; i < logits.size(); ++i) out[i] = static_cast<float>(logits[i] - offset);
 }
 

@@ -39,8 +39,11 @@ class Sampler {
 /// The most likely token; ties to the lowest id. Throws Error on NaN.
 int32_t ArgMax(std::span<const float> logits);
 
-/// Log-probabilities of all tokens, in double precision sums; out [vocab]. Throws Error on NaN and where all
-/// are -infinity.
+/// log(sum of exp(logit)) in double precision: what a logit exceeds or misses by its log-probability. Throws
+/// Error on NaN and where all are -infinity.
+double LogSumExp(std::span<const float> logits);
+
+/// Log-probabilities of all tokens: logits less LogSumExp; out [vocab]. Errors as there.
 void LogSoftmax(std::span<const float> logits, std::span<float> out);
 
 }  // namespace vqllm

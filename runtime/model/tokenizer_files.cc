@@ -33,15 +33,7 @@ void AddDecoderTokens(const JsonReader& config, TokenizerParts& parts) {
     const bool number =
         !key.empty() && key.size() <= 7 && key.find_first_not_of("0123456789") == std::string::npos;
     if (!number) Fail("{}: found a key that is no id", reader.where());
-    AddedToken token;
-    token.id = std::stoi(key);
-    token.text = reader.String("content");
-    token.special = reader.BoolOr("special", false);
-    token.single_word = reader.BoolOr("single_word", false);
-    token.lstrip = reader.BoolOr("lstrip", false);
-    token.rstrip = reader.BoolOr("rstrip", false);
-    DeclareAddedToken(token, reader.where(), *parts.vocabulary);
-    parts.added.Add(std::move(token), reader.where());
+    parts.added.Add(ReadAddedToken(reader, std::stoi(key), *parts.vocabulary), reader.where());
   }
 }
 

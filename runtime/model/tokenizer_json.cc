@@ -77,14 +77,8 @@ void AddTokens(const JsonReader& top, TokenizerParts& parts, BpePipeline& pipeli
   for (const json& item : list) {
     const JsonReader reader(item, fmt::format("{}: added_tokens[{}]", top.where(), index++));
     reader.AllowOnly({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-    AddedToken token;
-    token.id = static_cast<int32_t>(reader.Int("id", 0, Vocabulary::kMaxId));
-    token.text = reader.String("content");
-    token.special = reader.BoolOr("special", false);
-    token.single_word = reader.BoolOr("single_word", false);
-    token.lstrip = reader.BoolOr("lstrip", false);
-    token.rstrip = reader.BoolOr("rstrip", false);
-    DeclareAddedToken(token, reader.where(), *parts.vocabulary);
+    const auto id = static_cast<int32_t>(reader.Int("id", 0, Vocabulary::kMaxId));
+    AddedToken token = ReadAddedToken(reader, id, *parts.vocabulary);
     // Those that ask for it are found in normalised text, after the others have been taken out.
     if (reader.BoolOr("normalized", !token.special)) {
       token.text = pipeline.normalizer.Apply(token.text, true);
@@ -145,17 +139,25 @@ std::vector<int32_t> PostProcessorPrefix(const JsonReader& reader) {
 
 }  // namespace
 
-void DeclareAddedToken(const AddedToken& token, const std::string& where, Vocabulary& vocabulary) {
+AddedToken ReadAddedToken(const JsonReader& reader, int32_t id, Vocabulary& vocabulary) {
+  AddedToken token;
+  token.id = id;
+  token.text = reader.String("content");
+  token.special = reader.BoolOr("special", false);
+  token.single_word = reader.BoolOr("single_word", false);
+  token.lstrip = reader.BoolOr("lstrip", false);
+  token.rstrip = reader.BoolOr("rstrip", false);
+
   const TokenKind kind = token.special ? TokenKind::kControl : TokenKind::kUserDefined;
   const int32_t known = vocabulary.Find(token.text);
-  if (known >= 0 && known != token.id) {
-    Fail("{}: id: found {}, allowed: {}, its id in the vocabulary", where, token.id, known);
-  }
+  if (known >= 0 && known != id)
+    Fail("{}: id: found {}, allowed: {}, its id in the vocabulary", reader.where(), id, known);
   if (known < 0) {
-    vocabulary.Add(token.id, token.text, kind, where);
+    vocabulary.Add(id, token.text, kind, reader.where());
   } else if (token.special || vocabulary.kind(known) == TokenKind::kNormal) {
     vocabulary.SetKind(known, kind);
   }
+  return token;
 }
 
 TokenizerParts ReadTokenizerJson(std::string_view text, const std::string& where) {

@@ -21,7 +21,8 @@ void AddNormalizer(const JsonReader& reader, Normalizer& normalizer);
 /// True where it ends in ByteLevel, so that words are bytes.
 bool AddPreTokenizer(const JsonReader& reader, PreTokenizer& pretokenizer);
 
-/// Enters an added token in the vocabulary. Throws Error "<where>: ..." where its id contradicts it.
-void DeclareAddedToken(const AddedToken& token, const std::string& where, Vocabulary& vocabulary);
+/// Reads the added token `id`, as tokenizer.json and tokenizer_config.json write it, and enters it in the
+/// vocabulary. Throws Error where its id contradicts the vocabulary.
+AddedToken ReadAddedToken(const JsonReader& reader, int32_t id, Vocabulary& vocabulary);
 
 }  // namespace vqllm
