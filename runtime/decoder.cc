@@ -19,8 +19,10 @@ Decoder::Decoder(std::shared_ptr<Device> device, const Model& model, int64_t con
       context_(context),
       batch_tokens_(std::min(batch_tokens, std::max<int64_t>(context, 1))),
       rope_(MakeRopeTable(model.config.rope, model.config.head_dim, context)),
-      embedding_(model.embedding) {
+      key_(device_->NewKey()) {
   if (context < 1) Fail("context: found {}, allowed: at least 1 token", context);
+  device_rope_ = device_->LoadRope(rope_);
+  embedding_ = device_->LoadTable(model.embedding);
   const auto load = [&](const LinearWeights& linear) {
     return device_->LoadMatrix(linear.weights, linear.bias);
   };
@@ -40,17 +42,22 @@ Decoder::Decoder(std::shared_ptr<Device> device, const Model& model, int64_t con
   final_norm_ = device_->LoadVector(model.final_norm);
   lm_head_ = device_->LoadMatrix(model.lm_head, {});
 
+  const auto operand = [&](int64_t rows, int64_t cols) {
+    return device_->NewActivation(rows, cols, ActivationUse::kOperand);
+  };
   const int64_t rows = batch_tokens_;
-  buffers_.x = device_->NewActivation(rows, config_.hidden);
-  buffers_.h = device_->NewActivation(rows, config_.hidden);
-  buffers_.q = device_->NewActivation(rows, config_.q_width());
-  buffers_.k = device_->NewActivation(rows, config_.kv_width());
-  buffers_.v = device_->NewActivation(rows, config_.kv_width());
-  buffers_.attention = device_->NewActivation(rows, config_.q_width());
-  buffers_.gate = device_->NewActivation(rows, config_.intermediate);
-  buffers_.up = device_->NewActivation(rows, config_.intermediate);
-  buffers_.picked = device_->NewActivation(std::min(rows, kLogitRows), config_.hidden);
-  buffers_.logits = device_->NewActivation(std::min(rows, kLogitRows), config_.vocab);
+  const int64_t logit_rows = std::min(rows, kLogitRows);
+  buffers_.x = device_->NewActivation(rows, config_.hidden, ActivationUse::kSum);
+  buffers_.h = operand(rows, config_.hidden);
+  buffers_.q = operand(rows, config_.q_width());
+  buffers_.k = operand(rows, config_.kv_width());
+  buffers_.v = operand(rows, config_.kv_width());
+  buffers_.attention = operand(rows, config_.q_width());
+  buffers_.gate = operand(rows, config_.intermediate);
+  buffers_.up = operand(rows, config_.intermediate);
+  buffers_.picked = device_->NewActivation(logit_rows, config_.hidden, ActivationUse::kSum);
+  buffers_.picked_norm = operand(logit_rows, config_.hidden);
+  buffers_.logits = operand(logit_rows, config_.vocab);
 }
 
 void Decoder::CheckInputs(const KvCache& cache, std::span<const DecoderInput> inputs) const {
@@ -76,10 +83,8 @@ void Decoder::Run(KvCache& cache, std::span<const DecoderInput> inputs, std::vec
   std::vector<int64_t> picked;
   const auto flush = [&] {
     if (ids.empty()) return;
-    device_->Embed(embedding_, ids, *buffers_.x);
-    RunLayers(cache, rows, static_cast<int64_t>(ids.size()));
+    RunBatch(cache, {.ids = ids, .rows = rows, .picked = picked}, logits);
     for (const KvRow& row : rows) cache.Advance(row.slot, row.count);
-    Logits(picked, logits);
     ids.clear();
     rows.clear();
     picked.clear();
@@ -101,6 +106,30 @@ void Decoder::Run(KvCache& cache, std::span<const DecoderInput> inputs, std::vec
   flush();
 }
 
+void Decoder::RunBatch(KvCache& cache, const Batch& batch, std::vector<float>& logits) {
+  const int64_t tokens = static_cast<int64_t>(batch.ids.size());
+  const int64_t picked = static_cast<int64_t>(batch.picked.size());
+  const int64_t first = std::min(picked, buffers_.logits->rows());
+  const auto verbs = [&] {
+    device_->Embed(*embedding_, *buffers_.x);
+    RunLayers(cache, batch.rows, tokens);
+    Head(0, first);
+  };
+  device_->Begin(batch);
+  if (observer) {
+    verbs();
+  } else {
+    device_->Repeat(std::array{key_, cache.key(), tokens, picked}, verbs);
+  }
+  for (int64_t begin = 0; begin < picked; begin += buffers_.logits->rows()) {
+    const int64_t count = std::min(buffers_.logits->rows(), picked - begin);
+    if (begin > 0) Head(begin, count);
+    const size_t at = logits.size();
+    logits.resize(at + static_cast<size_t>(count * config_.vocab));
+    device_->Download(*buffers_.logits, count, logits.data() + at);
+  }
+}
+
 void Decoder::RunLayers(KvCache& cache, std::span<const KvRow> rows, int64_t count) {
   Device& d = *device_;
   Buffers& b = buffers_;
@@ -111,8 +140,8 @@ void Decoder::RunLayers(KvCache& cache, std::span<const KvRow> rows, int64_t cou
              std::array{MatMulOutput{layer.q.get(), b.q.get()}, MatMulOutput{layer.k.get(), b.k.get()},
                         MatMulOutput{layer.v.get(), b.v.get()}});
     if (observer) Observe(index, rows, count);
-    d.KvAppend(cache.layer(index), *b.k, *b.v, rows, rope_);
-    d.Attend(cache.layer(index), *b.q, rows, rope_, *b.attention);
+    d.KvAppend(cache.layer(index), *b.k, *b.v, *device_rope_);
+    d.Attend(cache.layer(index), *b.q, *device_rope_, *b.attention);
     d.MatMul(*b.attention, count, std::array{MatMulOutput{layer.o.get(), b.h.get()}});
     d.Add(*b.h, count, *b.x);
 
@@ -140,18 +169,12 @@ void Decoder::Observe(int layer, std::span<const KvRow> rows, int64_t count) {
             .rows = rows});
 }
 
-void Decoder::Logits(std::span<const int64_t> picked, std::vector<float>& logits) {
-  const int64_t total = static_cast<int64_t>(picked.size());
-  for (int64_t begin = 0; begin < total; begin += buffers_.picked->rows()) {
-    const int64_t count = std::min(buffers_.picked->rows(), total - begin);
-    device_->Gather(*buffers_.x, picked.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-                    *buffers_.picked);
-    device_->RmsNorm(*buffers_.picked, *final_norm_, config_.norm_epsilon, count, *buffers_.picked);
-    device_->MatMul(*buffers_.picked, count, std::array{MatMulOutput{lm_head_.get(), buffers_.logits.get()}});
-    const size_t at = logits.size();
-    logits.resize(at + static_cast<size_t>(count * config_.vocab));
-    device_->Download(*buffers_.logits, count, logits.data() + at);
-  }
+void Decoder::Head(int64_t begin, int64_t count) {
+  if (count == 0) return;
+  device_->Gather(*buffers_.x, begin, count, *buffers_.picked);
+  device_->RmsNorm(*buffers_.picked, *final_norm_, config_.norm_epsilon, count, *buffers_.picked_norm);
+  device_->MatMul(*buffers_.picked_norm, count,
+                  std::array{MatMulOutput{lm_head_.get(), buffers_.logits.get()}});
 }
 
 int64_t Decoder::bytes_per_step() const {

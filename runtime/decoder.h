@@ -25,9 +25,9 @@ struct DecoderInput {
 /// apart, so that several of them, in different formats, can share the weights.
 class Decoder {
  public:
-  /// Loads the weights of `model` onto `device`; the host model is not needed afterwards, except that
-  /// embeddings share its memory. `context`: positions that sequences may reach; `batch_tokens`: tokens that
-  /// go through the layers at once.
+  /// Loads the weights of `model` onto `device`; the host model is not needed afterwards, except that a CPU
+  /// shares the memory of dense tensors. `context`: positions that sequences may reach; `batch_tokens`:
+  /// tokens that go through the layers at once.
   Decoder(std::shared_ptr<Device> device, const Model& model, int64_t context, int64_t batch_tokens = 512);
 
   /// Appends the tokens of every input to its sequence and writes the asked logits, [rows, vocab] in the
@@ -59,20 +59,24 @@ class Decoder {
     std::unique_ptr<DeviceMatrix> q, k, v, o, gate, up, down;
   };
   struct Buffers {
-    std::unique_ptr<Activation> x, h, q, k, v, attention, gate, up, picked, logits;
+    std::unique_ptr<Activation> x, h, q, k, v, attention, gate, up, picked, picked_norm, logits;
   };
 
   void CheckInputs(const KvCache& cache, std::span<const DecoderInput> inputs) const;
+  void RunBatch(KvCache& cache, const Batch& batch, std::vector<float>& logits);
   void RunLayers(KvCache& cache, std::span<const KvRow> rows, int64_t count);
   void Observe(int layer, std::span<const KvRow> rows, int64_t count);
-  void Logits(std::span<const int64_t> picked, std::vector<float>& logits);
+  /// Logits of the picked tokens [begin, begin + count) into buffers_.logits.
+  void Head(int64_t begin, int64_t count);
 
   std::shared_ptr<Device> device_;
   ModelConfig config_;
   int64_t context_;
   int64_t batch_tokens_;
   RopeTable rope_;
-  Tensor embedding_;
+  int64_t key_;  // stands for this decoder in what the device records
+  std::unique_ptr<DeviceRope> device_rope_;
+  std::unique_ptr<DeviceTable> embedding_;
   std::vector<Layer> layers_;
   std::unique_ptr<DeviceVector> final_norm_;
   std::unique_ptr<DeviceMatrix> lm_head_;

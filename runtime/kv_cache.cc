@@ -59,7 +59,7 @@ KvCacheSpec ParseKvCacheSpec(std::string_view text) {
 
 KvCache::KvCache(Device& device, const ModelConfig& config, const KvCacheSpec& spec, int64_t tokens,
                  int slots)
-    : spec_(spec), sequences_(static_cast<size_t>(slots)) {
+    : spec_(spec), key_(device.NewKey()), sequences_(static_cast<size_t>(slots)) {
   // Every sequence may leave its last page partly empty.
   const int64_t pages = (tokens + spec.page_tokens - 1) / spec.page_tokens + slots - 1;
   for (int layer = 0; layer < config.layers; ++layer) {

@@ -42,6 +42,8 @@ class KvCache {
 
   DeviceKv& layer(int index) { return *layers_[static_cast<size_t>(index)]; }
   const KvCacheSpec& spec() const { return spec_; }
+  /// Stands for this cache in what the device records.
+  int64_t key() const { return key_; }
   int64_t bytes_per_token() const;  ///< all layers
   int64_t fixed_bytes() const;      ///< all layers
 
@@ -54,6 +56,7 @@ class KvCache {
   Sequence& Used(int slot);
 
   KvCacheSpec spec_;
+  int64_t key_;
   std::vector<std::unique_ptr<DeviceKv>> layers_;
   std::vector<Sequence> sequences_;
   std::vector<int32_t> free_pages_;

@@ -31,6 +31,18 @@ class CpuVector final : public DeviceVector {
   const std::vector<float> values;
 };
 
+class CpuTable final : public DeviceTable {
+ public:
+  explicit CpuTable(const Tensor& from) : tensor(from) {}
+  const Tensor tensor;
+};
+
+class CpuRope final : public DeviceRope {
+ public:
+  explicit CpuRope(const RopeTable& from) : table(from) {}
+  const RopeTable table;
+};
+
 class CpuActivation final : public Activation {
  public:
   CpuActivation(int64_t rows, int64_t cols)
@@ -58,13 +70,6 @@ class CpuKv final : public DeviceKv {
 const CpuActivation& Host(const Activation& x) { return static_cast<const CpuActivation&>(x); }
 CpuActivation& Host(Activation& x) { return static_cast<CpuActivation&>(x); }
 
-/// Activation rows that the sequences cover.
-int64_t Covered(std::span<const KvRow> rows) {
-  int64_t end = 0;
-  for (const KvRow& row : rows) end = std::max(end, row.begin + row.count);
-  return end;
-}
-
 std::string ProcessorName() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -88,20 +93,42 @@ class CpuDevice final : public Device {
   std::unique_ptr<DeviceVector> LoadVector(std::span<const float> values) override {
     return std::make_unique<CpuVector>(values);
   }
-  std::unique_ptr<Activation> NewActivation(int64_t rows, int64_t cols) override {
+  std::unique_ptr<DeviceTable> LoadTable(const Tensor& table) override {
+    return std::make_unique<CpuTable>(table);
+  }
+  std::unique_ptr<DeviceRope> LoadRope(const RopeTable& rope) override {
+    return std::make_unique<CpuRope>(rope);
+  }
+  std::unique_ptr<Activation> NewActivation(int64_t rows, int64_t cols, ActivationUse) override {
     return std::make_unique<CpuActivation>(rows, cols);
   }
   std::unique_ptr<DeviceKv> NewKv(const KvLayerSpec& spec, int64_t pages, int slots) override {
     return std::make_unique<CpuKv>(spec, pages, slots);
   }
 
-  void Embed(const Tensor& table, std::span<const int32_t> ids, Activation& x) override {
-    MatrixView<float> out = Host(x).First(static_cast<int64_t>(ids.size()));
+  void Begin(const Batch& batch) override {
+    ids_.assign(batch.ids.begin(), batch.ids.end());
+    rows_.assign(batch.rows.begin(), batch.rows.end());
+    picked_.assign(batch.picked.begin(), batch.picked.end());
+  }
+  void Repeat(std::span<const int64_t>, const std::function<void()>& verbs) override { verbs(); }
+
+  void Embed(const DeviceTable& table, Activation& x) override {
+    const Tensor& tensor = static_cast<const CpuTable&>(table).tensor;
+    MatrixView<float> out = Host(x).First(Tokens());
     ParallelFor(out.rows, 16, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        Dequantize(table, ids[static_cast<size_t>(t)], {out.Row(t), 1, out.cols, out.stride});
+        Dequantize(tensor, ids_[static_cast<size_t>(t)], {out.Row(t), 1, out.cols, out.stride});
       }
     });
+  }
+
+  void Gather(const Activation& x, int64_t begin, int64_t count, Activation& y) override {
+    const MatrixView<const float> from = Host(x).First(x.rows());
+    const MatrixView<float> to = Host(y).First(count);
+    for (int64_t i = 0; i < count; ++i) {
+      std::copy_n(from.Row(picked_[static_cast<size_t>(begin + i)]), from.cols, to.Row(i));
+    }
   }
 
   void RmsNorm(const Activation& x, const DeviceVector& weight, float epsilon, int64_t rows,
@@ -127,24 +154,14 @@ class CpuDevice final : public Device {
     cpu::Add(Host(y).First(rows), Host(x).First(rows));
   }
 
-  void Gather(const Activation& x, std::span<const int64_t> picked, Activation& y) override {
-    const MatrixView<const float> from = Host(x).First(x.rows());
-    const MatrixView<float> to = Host(y).First(static_cast<int64_t>(picked.size()));
-    for (int64_t i = 0; i < to.rows; ++i) {
-      std::copy_n(from.Row(picked[static_cast<size_t>(i)]), from.cols, to.Row(i));
-    }
+  void KvAppend(DeviceKv& kv, const Activation& k, const Activation& v, const DeviceRope& rope) override {
+    static_cast<CpuKv&>(kv).layer.Append(Host(k).First(Tokens()), Host(v).First(Tokens()), rows_,
+                                         static_cast<const CpuRope&>(rope).table);
   }
 
-  void KvAppend(DeviceKv& kv, const Activation& k, const Activation& v, std::span<const KvRow> rows,
-                const RopeTable& rope) override {
-    const int64_t count = Covered(rows);
-    static_cast<CpuKv&>(kv).layer.Append(Host(k).First(count), Host(v).First(count), rows, rope);
-  }
-
-  void Attend(const DeviceKv& kv, const Activation& q, std::span<const KvRow> rows, const RopeTable& rope,
-              Activation& out) override {
-    const int64_t count = Covered(rows);
-    static_cast<const CpuKv&>(kv).layer.Attend(Host(q).First(count), rows, rope, Host(out).First(count));
+  void Attend(const DeviceKv& kv, const Activation& q, const DeviceRope& rope, Activation& out) override {
+    static_cast<const CpuKv&>(kv).layer.Attend(
+        Host(q).First(Tokens()), rows_, static_cast<const CpuRope&>(rope).table, Host(out).First(Tokens()));
   }
 
   void Download(const Activation& x, int64_t rows, float* out) override {
@@ -153,7 +170,12 @@ class CpuDevice final : public Device {
   }
 
  private:
+  int64_t Tokens() const { return static_cast<int64_t>(ids_.size()); }
+
   cpu::LinearOptions options_;
+  std::vector<int32_t> ids_;  // of the batch
+  std::vector<KvRow> rows_;
+  std::vector<int64_t> picked_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,8 +38,23 @@ class DeviceVector {
   virtual ~DeviceVector() = default;
 };
 
-/// Activations [rows, cols], row-major in device memory; the element type is the device's own (fp32 on a
-/// CPU).
+/// The rows that token ids pick (an embedding) in device memory.
+class DeviceTable {
+ public:
+  virtual ~DeviceTable() = default;
+};
+
+/// Cosines and sines of the positions of a context in device memory.
+class DeviceRope {
+ public:
+  virtual ~DeviceRope() = default;
+};
+
+/// What activations are for: a GPU keeps the running sum of the layers as fp32 and operands of products as
+/// fp16; a CPU has fp32 for both.
+enum class ActivationUse : uint8_t { kOperand, kSum };
+
+/// Activations [rows, cols], row-major in device memory; the element type is the device's own.
 class Activation {
  public:
   virtual ~Activation() = default;
@@ -74,9 +90,19 @@ struct MatMulOutput {
   Activation* y;
 };
 
+/// Tokens that go through the layers together.
+struct Batch {
+  std::span<const int32_t> ids;     ///< [tokens]
+  std::span<const KvRow> rows;      ///< cut the tokens into sequences, in order and without gaps
+  std::span<const int64_t> picked;  ///< tokens whose logits are wanted, ascending
+};
+
 /// What a decoder asks of a machine: a handful of verbs over weights, activations and KV layers that the
 /// device owns. Objects of one device must not be handed to another. Verbs run in the order of the calls;
 /// Download waits for them.
+///
+/// A value's way: Begin hands the device everything that differs from batch to batch, in one piece; the verbs
+/// then name device memory alone, so that a device may record a run of them and repeat it.
 class Device {
  public:
   virtual ~Device() = default;
@@ -87,11 +113,26 @@ class Device {
   /// Repacks a tensor once into the layout that the device's kernels read. `bias` is empty or [rows].
   virtual std::unique_ptr<DeviceMatrix> LoadMatrix(const Tensor& weights, std::vector<float> bias) = 0;
   virtual std::unique_ptr<DeviceVector> LoadVector(std::span<const float> values) = 0;
-  virtual std::unique_ptr<Activation> NewActivation(int64_t rows, int64_t cols) = 0;
+  virtual std::unique_ptr<DeviceTable> LoadTable(const Tensor& table) = 0;
+  virtual std::unique_ptr<DeviceRope> LoadRope(const RopeTable& rope) = 0;
+  virtual std::unique_ptr<Activation> NewActivation(int64_t rows, int64_t cols, ActivationUse use) = 0;
   virtual std::unique_ptr<DeviceKv> NewKv(const KvLayerSpec& spec, int64_t pages, int slots) = 0;
 
-  /// x[t] = row ids[t] of the table, for the first ids.size() rows of x.
-  virtual void Embed(const Tensor& table, std::span<const int32_t> ids, Activation& x) = 0;
+  /// Makes `batch` the one that the verbs below work on. The device copies what it needs, except for
+  /// KvRow::pages, which must live as long as the batch.
+  virtual void Begin(const Batch& batch) = 0;
+
+  /// Runs verbs(). A device may record what they launch and repeat the record at a later call with the same
+  /// key instead of running them (a CUDA graph): so they must depend on the key and on the batch alone, and
+  /// must not download. Keys are made of NewKey() and sizes of the batch.
+  virtual void Repeat(std::span<const int64_t> key, const std::function<void()>& verbs) = 0;
+  /// A number that this device has not given before: stands for an object in keys.
+  int64_t NewKey() { return next_key_++; }
+
+  /// x[t] = row ids[t] of the table, for all tokens of the batch.
+  virtual void Embed(const DeviceTable& table, Activation& x) = 0;
+  /// y[i] = x[picked[begin + i]] for i in [0, count).
+  virtual void Gather(const Activation& x, int64_t begin, int64_t count, Activation& y) = 0;
 
   // In the verbs below the first `rows` rows of the activations count.
   virtual void RmsNorm(const Activation& x, const DeviceVector& weight, float epsilon, int64_t rows,
@@ -100,17 +141,16 @@ class Device {
   virtual void SiluMul(const Activation& gate, const Activation& up, int64_t rows, Activation& y) = 0;
   /// x += y.
   virtual void Add(const Activation& y, int64_t rows, Activation& x) = 0;
-  /// y[i] = x[picked[i]].
-  virtual void Gather(const Activation& x, std::span<const int64_t> picked, Activation& y) = 0;
 
-  /// See cpu::KvLayer: k, v and q are not rotated yet, their rows are cut into sequences by `rows`.
-  virtual void KvAppend(DeviceKv& kv, const Activation& k, const Activation& v, std::span<const KvRow> rows,
-                        const RopeTable& rope) = 0;
-  virtual void Attend(const DeviceKv& kv, const Activation& q, std::span<const KvRow> rows,
-                      const RopeTable& rope, Activation& out) = 0;
+  /// See cpu::KvLayer: k, v and q [tokens, width] are not rotated yet.
+  virtual void KvAppend(DeviceKv& kv, const Activation& k, const Activation& v, const DeviceRope& rope) = 0;
+  virtual void Attend(const DeviceKv& kv, const Activation& q, const DeviceRope& rope, Activation& out) = 0;
 
   /// Rows [0, rows) of x as fp32 into out [rows, cols].
   virtual void Download(const Activation& x, int64_t rows, float* out) = 0;
+
+ private:
+  int64_t next_key_ = 0;
 };
 
 /// The device of every machine: kernels/cpu. `exact` keeps all products in fp32 (see cpu::LinearOptions).
