@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/stream.h"
 #include "kernels/cpu/kv_layer.h"
 #include "vq/base/parallel.h"
 #include "vq/base/rng.h"
@@ -93,26 +94,6 @@ const Cache& CacheOf(const std::string& format, int64_t tokens, int group) {
   return *cache;
 }
 
-/// GB/s of a plain read by as many threads, over memory that no cache of a core holds.
-double StreamRead(int threads) {
-  static const std::vector<uint64_t> memory(static_cast<size_t>(kColdBytes / 8), 1);
-  SetThreads(threads);
-  double best = 0;
-  for (int round = 0; round < 3; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    ParallelFor(static_cast<int64_t>(memory.size()), 1 << 17, [&](int64_t begin, int64_t end) {
-      uint64_t sums[8] = {};
-      for (int64_t i = begin; i + 8 <= end; i += 8) {
-        for (int64_t j = 0; j < 8; ++j) sums[j] += memory[static_cast<size_t>(i + j)];
-      }
-      benchmark::DoNotOptimize(sums);
-    });
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(kColdBytes) * 1e-9 / took.count());
-  }
-  return best;
-}
-
 void Decode(benchmark::State& state, const std::string& format, int group) {
   const int64_t tokens = state.range(0);
   const int threads = static_cast<int>(state.range(1));
@@ -130,7 +111,7 @@ void Decode(benchmark::State& state, const std::string& format, int group) {
   const double bytes = static_cast<double>(cache.layers[0]->bytes_per_token() * tokens);
   state.counters["GB/s"] = benchmark::Counter(bytes * 1e-9, benchmark::Counter::kIsIterationInvariantRate,
                                               benchmark::Counter::kIs1000);
-  state.counters["stream"] = StreamRead(threads);
+  state.counters["stream"] = bench::StreamRate(threads) * 1e-9;
   state.counters["MB"] = bytes * 1e-6;
 }
 

@@ -8,13 +8,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/random_weights.h"
-#include "kernels/cpu/aligned.h"
+#include "bench/stream.h"
 #include "kernels/cpu/linear.h"
 #include "vq/base/parallel.h"
 #include "vq/format.h"
@@ -24,35 +23,16 @@ namespace {
 
 constexpr int64_t kRows = 4096;
 constexpr int64_t kCols = 11008;
-constexpr int64_t kColdBytes = 512 << 20;  // twice the largest L3 that we know of
 
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
-}
-
-/// Bytes a second of a plain read by all threads, the best of three passes over memory that no cache holds.
-double StreamRate() {
-  static const cpu::AlignedVector<uint64_t> memory(kColdBytes / 8, 1);
-  double best = 0;
-  for (int pass = 0; pass < 3; ++pass) {
-    const auto start = std::chrono::steady_clock::now();
-    ParallelFor(static_cast<int64_t>(memory.size()), 1 << 17, [&](int64_t begin, int64_t end) {
-      uint64_t sums[8] = {};
-      for (int64_t i = begin; i + 8 <= end; i += 8) {
-        for (int64_t j = 0; j < 8; ++j) sums[j] ^= memory[static_cast<size_t>(i + j)];
-      }
-      benchmark::DoNotOptimize(sums);
-    });
-    best = std::max(best, static_cast<double>(kColdBytes) / Seconds(start));
-  }
-  return best;
 }
 
 void Gemv(benchmark::State& state, const std::string& name, int64_t m, int threads, bool exact) {
   SetThreads(threads);
   const Tensor weights = bench::RandomWeights(ParseFormat(name), kRows, kCols);
   std::vector<std::unique_ptr<cpu::Linear>> copies;
-  for (int64_t bytes = 0; bytes < kColdBytes; bytes += copies.back()->bytes()) {
+  for (int64_t bytes = 0; bytes < bench::kColdBytes; bytes += copies.back()->bytes()) {
     copies.push_back(cpu::PrepareLinear(bench::OwnCopy(weights), {}, {.exact = exact}));
   }
   std::vector<float> x(static_cast<size_t>(m * kCols));
@@ -60,14 +40,14 @@ void Gemv(benchmark::State& state, const std::string& name, int64_t m, int threa
   std::vector<float> y(static_cast<size_t>(m * kRows));
   size_t next = 0;
   std::vector<double> times;
-  const double stream_before = StreamRate();
+  const double stream_before = bench::StreamRate(threads);
   for (auto _ : state) {
     const auto start = std::chrono::steady_clock::now();
     copies[next]->Multiply({x.data(), m, kCols}, {y.data(), m, kRows});
     times.push_back(Seconds(start));
     next = (next + 1) % copies.size();
   }
-  const double stream = (stream_before + StreamRate()) / 2;
+  const double stream = (stream_before + bench::StreamRate(threads)) / 2;
   std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2), times.end());
   const double median = times[times.size() / 2];
   const double rate = static_cast<double>(copies[0]->bytes()) / median;
