@@ -96,6 +96,26 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair{"linear", json{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}}),
     [](const auto& param) { return param.param.first; });
 
+TEST(Decoder, TurnsPositionsPastTheOriginalContextAsLlama3Says) {  // case R05
+  json config = test::TinyConfig();
+  config["max_position_embeddings"] = 512;
+  const std::vector<int32_t> tokens = Tokens(201);
+  const auto last = [&](const json& with) {
+    const Model model = Tiny(with);
+    Decoder decoder(NewCpuDevice(/*exact=*/true), model, 256);
+    std::vector<float> logits = Logits(decoder, ParseKvCacheSpec("kv-fp32"), tokens, 64);
+    EXPECT_LT(test::RelativeError(test::ReferenceLogits(model, tokens), logits), kTolerance);
+    return std::vector<float>(logits.end() - 259, logits.end());
+  };
+  const std::vector<float> plain = last(config);
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0},
+                            {"original_max_position_embeddings", 64}};
+  EXPECT_GT(test::RelativeError({plain.begin(), plain.end()}, last(config)), 1e-3) << "scaling was ignored";
+}
+
 TEST(Decoder, FollowsTheThreeKindsOfTyingWithEveryLmHead) {  // case I05
   const std::vector<int32_t> tokens = Tokens(8);
   const auto logits = [&](const json& tie, int lm_head) {

@@ -57,6 +57,7 @@ TEST(Safetensors, FindsTensorsAndTheirBytes) {
   EXPECT_EQ(file.Find("c"), nullptr);
 }
 
+// Case I03, from here to LoadsLegalOddities and RefusesEveryTruncationOfAFile.
 TEST(Safetensors, RefusesAnEndBehindTheFile) {
   EXPECT_THAT(Refusal(kGood, 21), HasSubstr("f: 'b': data_offsets: found [16, 22]"));
   EXPECT_THAT(Refusal(R"({"a":{"dtype":"F32","shape":[1000,1000],"data_offsets":[0,4000000]}})", 4),
