@@ -122,25 +122,9 @@ class TableLinear final : public StoredLinear {
   }
 
   void DecodeTile(int64_t begin, int64_t end, float* tile) const override {
-    const int64_t per = view_.out ? view_.subvector : 1;
-    for (int64_t row = begin / per; row * per < end; ++row) {
-      for (int64_t p = 0; p < view_.positions; ++p) {
-        float values[16] = {};
-        Decode(row, p, values);
-        const int64_t strip = row / kTableStrip;
-        const int64_t at = (strip * view_.groups() + p / view_.group_positions) * 8 + row % kTableStrip;
-        if (view_.out) {
-          for (int64_t i = 0; i < per && row * per + i < end; ++i)
-            tile[(row * per + i - begin) * cols() + p] =
-                values[i] * scales_[static_cast<size_t>(at * view_.width + i)];
-        } else {
-          float* out = tile + (row - begin) * cols() + p * view_.subvector;
-          const int64_t n = std::min(view_.subvector, cols() - p * view_.subvector);
-          for (int64_t i = 0; i < n; ++i) out[i] = values[i] * scales_[static_cast<size_t>(at)];
-        }
-      }
-    }
+    TableDecode(view_, begin, end, tile);
   }
+  bool TileByColumns() const override { return view_.out; }
 
  private:
   size_t CodeAt(int64_t row, int64_t position, int64_t stage) const {
@@ -207,35 +191,6 @@ class TableLinear final : public StoredLinear {
     view_.books = books_.data();
     view_.stage_begin = stage_begin_.data();
     view_.entries = entries_.data();
-  }
-
-  /// Adds up the entries of all stages, without scale.
-  void Decode(int64_t row, int64_t position, float* values) const {
-    for (int64_t stage = 0; stage < view_.stages; ++stage) {
-      uint16_t code = 0;
-      std::memcpy(&code, codes_.data() + CodeAt(row, position, stage),
-                  static_cast<size_t>(view_.code_bytes()));
-      if (view_.kind == TableKind::kLattice) {
-        const e8p::Vector point = e8p::Decode(code);
-        for (size_t i = 0; i < 8; ++i) values[i] += stage_scales_[static_cast<size_t>(stage)] * point[i];
-        continue;
-      }
-      const int64_t book =
-          row / kTableStrip / view_.tile_strips * view_.tile_books + book_of_[static_cast<size_t>(position)];
-      const int64_t at = stage_begin_[static_cast<size_t>(stage)] +
-                         (book * entries_[static_cast<size_t>(stage)] + code) * view_.width;
-      for (int64_t i = 0; i < view_.width; ++i) {
-        if (view_.kind == TableKind::kCode16Half) {
-          uint16_t bits;
-          std::memcpy(&bits, books_.data() + 2 * (at + i), 2);
-          values[i] += HalfBitsToFloat(bits);
-        } else {
-          float value;
-          std::memcpy(&value, books_.data() + 4 * (at + i), 4);
-          values[i] += value;
-        }
-      }
-    }
   }
 
   AlignedVector<uint8_t> codes_;

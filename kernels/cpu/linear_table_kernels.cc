@@ -1,7 +1,6 @@
 #include "kernels/cpu/linear_table_kernels.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "vq/base/check.h"
 
@@ -10,80 +9,13 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/linear_table_kernels.cc"
 #include <hwy/foreach_target.h>
 // After foreach_target.
-#include "kernels/cpu/linear-inl.h"
+#include "kernels/cpu/linear_table-inl.h"
 
 VQLLM_BEFORE_NAMESPACE();
 namespace vqllm::cpu {
 namespace HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
-
-/// kWidth values, in one vector or in several.
-template <int kWidth>
-struct Entry {
-  static constexpr int kStep = kWidth < kLanes ? kWidth : kLanes;
-  static constexpr int kVectors = kWidth / kStep;
-  using D = hn::CappedTag<float, kStep>;
-  using V = hn::Vec<D>;
-};
-
-/// Byte offset of an entry of 2^shift bytes: code `row` of the 8 (or 4) in a word, by one rotation and one
-/// mask.
-template <int kCodeBits, int kShift>
-HWY_INLINE size_t EntryOffset(uint64_t word, int row) {
-  constexpr uint64_t kMask = ((uint64_t{1} << kCodeBits) - 1) << kShift;
-  // A rotation into another register (rorx) needs no copy of the word before it, as a shift does.
-  return static_cast<size_t>(std::rotr(word, kCodeBits * row - kShift) & kMask);
-}
-
-template <TableKind kKind, int kWidth>
-struct Decoder {
-  using E = Entry<kWidth>;
-  static constexpr int kCodeBits = kKind == TableKind::kCode8 ? 8 : 16;
-  static constexpr int kValueBytes = kKind == TableKind::kCode16Half ? 2 : 4;
-  static constexpr int kShift = (kWidth == 4 ? 2 : kWidth == 8 ? 3 : 4) + (kValueBytes == 2 ? 1 : 2);
-
-  const uint8_t* book;
-
-  HWY_INLINE Decoder(const TableView& w, int64_t stage, int64_t book_index)
-      : book(static_cast<const uint8_t*>(w.books) +
-             (w.stage_begin[stage] + book_index * w.entries[stage] * kWidth) * kValueBytes) {}
-
-  HWY_INLINE typename E::V Get(const uint64_t* words, int row, int v) const {
-    constexpr int kPerWord = 64 / kCodeBits;
-    const uint8_t* entry = book + EntryOffset<kCodeBits, kShift>(words[row / kPerWord], row % kPerWord) +
-                           v * E::kStep * kValueBytes;
-    const typename E::D d;
-    if constexpr (kValueBytes == 4) {
-      return hn::LoadU(d, reinterpret_cast<const float*>(entry));
-    } else {
-      const hn::Rebind<uint16_t, typename E::D> bits;
-      const hn::Rebind<hwy::float16_t, typename E::D> half;
-      return hn::PromoteTo(d, hn::BitCast(half, hn::LoadU(bits, reinterpret_cast<const uint16_t*>(entry))));
-    }
-  }
-};
-
-/// E8P: absolute values by the high byte, then signs and a shift of a quarter by the low byte.
-template <>
-struct Decoder<TableKind::kLattice, 8> {
-  using E = Entry<8>;
-  const float* table;
-  float scale;
-
-  HWY_INLINE Decoder(const TableView& w, int64_t stage, int64_t)
-      : table(w.lattice), scale(w.stage_scales[stage]) {}
-
-  HWY_INLINE typename E::V Get(const uint64_t* words, int row, int v) const {
-    const typename E::D d;
-    const uint64_t word = words[row / 4];
-    const size_t magnitude = static_cast<size_t>(word >> (16 * (row % 4) + 8) & 255);
-    const size_t signs = static_cast<size_t>(word >> (16 * (row % 4)) & 255);
-    const auto value = hn::Xor(hn::LoadU(d, table + 8 * magnitude + v * E::kStep),
-                               hn::LoadU(d, table + 2048 + 8 * signs + v * E::kStep));
-    return hn::Mul(hn::Add(value, hn::Set(d, table[4096 + signs])), hn::Set(d, scale));
-  }
-};
 
 /// Rows [kFirst, kFirst + kRows) of a strip times kM operand rows. sums [kM][kRows][kWidth]; the lanes are
 /// not added yet.
@@ -197,29 +129,9 @@ void Product(const TableView& w, const uint8_t* operand, int64_t begin, int64_t 
   }
 }
 
-template <TableKind kKind>
-void ByWidth(const TableView& w, const uint8_t* operand, int64_t begin, int64_t end, MatrixView<float> y) {
-  switch (w.width) {
-    case 4:
-      return Product<kKind, 4>(w, operand, begin, end, y);
-    case 8:
-      return Product<kKind, 8>(w, operand, begin, end, y);
-    default:
-      return Product<kKind, 16>(w, operand, begin, end, y);
-  }
-}
-
 void AnyProduct(const TableView& w, const uint8_t* operand, int64_t begin, int64_t end, MatrixView<float> y) {
-  switch (w.kind) {
-    case TableKind::kCode8:
-      return ByWidth<TableKind::kCode8>(w, operand, begin, end, y);
-    case TableKind::kCode16:
-      return ByWidth<TableKind::kCode16>(w, operand, begin, end, y);
-    case TableKind::kCode16Half:
-      return ByWidth<TableKind::kCode16Half>(w, operand, begin, end, y);
-    case TableKind::kLattice:
-      return Product<TableKind::kLattice, 8>(w, operand, begin, end, y);
-  }
+  ByKindAndWidth(w,
+                 [&]<TableKind kKind, int kWidth>() { Product<kKind, kWidth>(w, operand, begin, end, y); });
 }
 
 #else  // HWY_SCALAR: HaveVectors() is false and nothing calls these.

@@ -53,4 +53,8 @@ void PadActivations(const TableView& w, const float* x, int64_t begin, int64_t e
 void TableProduct(const TableView& w, const uint8_t* operand, int64_t begin, int64_t end,
                   MatrixView<float> y);
 
+/// Outputs [begin, end) decoded and scaled: [end - begin][cols], or with kOut [cols][end - begin]; begin is a
+/// multiple of 8 rows of codes.
+void TableDecode(const TableView& w, int64_t begin, int64_t end, float* tile);
+
 }  // namespace vqllm::cpu
