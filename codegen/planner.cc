@@ -171,6 +171,7 @@ Plan Build(const Request& request, const Choice& choice) {
                    CanSegment(request, layout, choice.warps_n * layout.TileRows());
   if (!plan.segmented) segment_cols = 0;
   CompleteLayout(layout, request.n, request.k, segment_cols);
+  if (request.stored && layout != *request.stored) Fail("plan: the codes lie in another order");
   if (layout.chunk_words > kMaxChunkWords)
     Fail("plan: chunk: found {} words, allowed: {}", layout.chunk_words, kMaxChunkWords);
 

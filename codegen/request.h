@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "codegen/gpu.h"
+#include "codegen/layout.h"
 #include "vq/format.h"
 
 namespace vqllm {
@@ -50,6 +52,8 @@ struct Request {
   bool bias = false;               ///< y += bias [n], of the same type
   Level level = Level::kBest;
   PlanPins pins;
+  /// The order in which the codes lie already: only plans that read it are weighed.
+  std::optional<WeightLayout> stored = {};
   GpuSpec gpu;
 };
 
