@@ -86,8 +86,7 @@ void NoteSegment(Warp& warp, const Lanes32& lanes, uint32_t mask, uint32_t bytes
   const GlobalShadow::Access access = kind == AccessKind::kStore    ? GlobalShadow::Access::kStore
                                       : kind == AccessKind::kAtomic ? GlobalShadow::Access::kAtomic
                                                                     : GlobalShadow::Access::kLoad;
-  const uint32_t fresh =
-      block.global->Touch(warp, index, list, access, kind == AccessKind::kStore && bytes < 4);
+  const uint32_t fresh = block.global->Touch(warp, index, {lanes, mask, bytes, access}, list);
   block.counters[kind == AccessKind::kStore || kind == AccessKind::kAtomic
                      ? Counter::kGlobalStoreSectorsPerBlock
                      : Counter::kGlobalLoadSectorsPerBlock] += fresh;

@@ -2,108 +2,33 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
-#include <new>
 
 #include "runtime/ptx/warp.h"
 
 namespace vqllm::ptx {
 namespace {
 
-template <typename T>
-void RaiseTo(std::atomic<T>& place, T value) {
-  T now = place.load(std::memory_order_relaxed);
-  while (now < value && !place.compare_exchange_weak(now, value, std::memory_order_relaxed)) {
+// The bytes of each sector that the lanes touch, a bit each, in the order of the list.
+void CoveredBytes(const GlobalShadow::Request& request, const SectorList& list, uint32_t* covered) {
+  std::fill_n(covered, list.count, 0u);
+  const uint32_t run = (1u << request.bytes) - 1;
+  uint32_t at = 0;
+  for (uint32_t mask = request.mask; mask != 0; mask &= mask - 1) {
+    const uint64_t address = request.lanes.address[std::countr_zero(mask)];
+    while (list.sector[at] != address >> 5) at = at + 1 == list.count ? 0 : at + 1;
+    covered[at] |= run << (address & 31);
   }
 }
 
-// Pages that nobody touches stay unmapped; zero is the value of a fresh T.
-template <typename T>
-T* Zeroed(uint64_t count) {
-  void* memory = std::calloc(count, sizeof(T));
-  if (memory == nullptr) throw std::bad_alloc();
-  return static_cast<T*>(memory);
+// The words of a sector of which all bytes are there, a bit each.
+uint8_t WholeWords(uint32_t bytes) {
+  const uint32_t pairs = bytes & bytes >> 1;
+  const uint32_t whole = pairs & pairs >> 2 & 0x11111111u;  // bit 4 w for word w
+  const auto gather = [](uint32_t four) { return ((four & 0x1111u) * 0x1248u >> 12) & 15u; };
+  return static_cast<uint8_t>(gather(whole) | gather(whole >> 16) << 4);
 }
-
-constexpr int kPcBits = 24;
-constexpr uint64_t kPcMask = (uint64_t{1} << kPcBits) - 1;
 
 }  // namespace
-
-LaunchShadow::LaunchShadow(const Memory& memory, bool races, bool ordered, uint64_t)
-    : races_(races), ordered_(ordered) {
-  for (const auto& segment : memory.segments()) {
-    Shadow shadow;
-    shadow.base = segment->base;
-    shadow.sectors = segment->size / 32 + 1;
-    shadow.touched.reset(new std::atomic<uint8_t>[shadow.sectors]());
-    if (races) {
-      shadow.reads = {Zeroed<Reads>(shadow.sectors * 8), std::free};
-      shadow.sector_reads = {Zeroed<Reads>(shadow.sectors), std::free};
-      shadow.writes = {Zeroed<Writes>(shadow.sectors * 8), std::free};
-    }
-    segments_.push_back(std::move(shadow));
-  }
-}
-
-// Block + 1, zero for none.
-uint32_t LaunchShadow::LastRead(const Shadow& shadow, uint64_t sector, uint64_t word) {
-  return std::max(shadow.reads.get()[word].last.load(std::memory_order_relaxed),
-                  shadow.sector_reads.get()[sector].last.load(std::memory_order_relaxed));
-}
-uint32_t LaunchShadow::FirstRead(const Shadow& shadow, uint64_t sector, uint64_t word) {
-  return ~std::max(shadow.reads.get()[word].first.load(std::memory_order_relaxed),
-                   shadow.sector_reads.get()[sector].first.load(std::memory_order_relaxed));
-}
-
-std::vector<LaunchShadow::Race> LaunchShadow::Races() const {
-  std::vector<Race> races;
-  if (!races_ || ordered_) return races;
-  for (const Shadow& shadow : segments_) {
-    for (uint64_t sector = 0; sector < shadow.sectors; ++sector) {
-      if ((shadow.touched[sector].load(std::memory_order_relaxed) & 2) == 0) continue;
-      for (uint64_t w = sector * 8; w < sector * 8 + 8; ++w) {
-        const Writes& writes = shadow.writes.get()[w];
-        const uint64_t last = writes.last.load(std::memory_order_relaxed);
-        if (last == 0) continue;
-        const uint64_t first = ~writes.first.load(std::memory_order_relaxed);
-        const uint64_t writer = (first >> kPcBits) - 1;
-        Race race{static_cast<uint32_t>(first & kPcMask), writer, shadow.base + w * 4, 0, false};
-        const uint32_t last_read = LastRead(shadow, sector, w);
-        const uint32_t first_read = FirstRead(shadow, sector, w);
-        if ((last >> kPcBits) - 1 != writer) {
-          race.other_block = (last >> kPcBits) - 1;
-          race.write_write = true;
-        } else if (last_read != 0 && first_read - 1 != writer) {
-          race.other_block = first_read - 1;
-        } else if (last_read != 0 && last_read - 1 != writer) {
-          race.other_block = last_read - 1;
-        } else {
-          continue;
-        }
-        races.push_back(race);
-      }
-    }
-  }
-  return races;
-}
-
-uint64_t LaunchShadow::LoadedSectors() const {
-  uint64_t n = 0;
-  for (const Shadow& shadow : segments_) {
-    for (uint64_t i = 0; i < shadow.sectors; ++i) n += shadow.touched[i].load(std::memory_order_relaxed) & 1;
-  }
-  return n;
-}
-
-uint64_t LaunchShadow::StoredSectors() const {
-  uint64_t n = 0;
-  for (const Shadow& shadow : segments_) {
-    for (uint64_t i = 0; i < shadow.sectors; ++i)
-      n += shadow.touched[i].load(std::memory_order_relaxed) >> 1 & 1;
-  }
-  return n;
-}
 
 GlobalShadow::GlobalShadow(LaunchShadow& launch, const Memory& memory, uint64_t blocks) : launch_(launch) {
   for (const auto& segment : memory.segments()) sectors_.emplace_back(segment->size / 32 + 1);
@@ -132,70 +57,114 @@ void GlobalShadow::Synchronise(uint64_t address) {
   }
 }
 
-uint32_t GlobalShadow::Touch(Warp& warp, int segment, const SectorList& list, Access access, bool partial) {
-  LaunchShadow::Shadow& shadow = launch_.segments_[static_cast<size_t>(segment)];
+uint32_t GlobalShadow::Touch(Warp& warp, int segment, const Request& request, const SectorList& list) {
+  LaunchShadow::Shadow& shadow = *launch_.segments_[static_cast<size_t>(segment)];
   std::vector<Sector>& sectors = sectors_[static_cast<size_t>(segment)];
   const uint64_t first = shadow.base >> 5;
   const uint32_t tag = static_cast<uint32_t>(block_) + 1;
-  const bool is_store = access != Access::kLoad;
+  const bool is_store = request.access != Access::kLoad;
+  const bool record = launch_.races_ && request.access != Access::kAtomic;
+  uint32_t covered[kWarpSize];
+  if (record && request.bytes < 4) CoveredBytes(request, list, covered);
   uint32_t fresh = 0;
   for (uint32_t i = 0; i < list.count; ++i) {
     const uint64_t at = list.sector[i] - first;
     Sector& sector = sectors[at];
-    if (sector.block != tag) sector = {tag, 0, 0};
-    uint8_t& have = is_store ? sector.stored : sector.loaded;
-    const uint8_t words = list.words[i];
-    if (have == 0) {
+    if (sector.block != tag) sector = {tag, 0, 0, 0};
+    const uint8_t kind = is_store ? 2 : 1;
+    if ((sector.touched & kind) == 0) {
       ++fresh;
-      const uint8_t bit = access == Access::kAtomic ? 3 : is_store ? 2 : 1;
+      sector.touched |= kind;
+      const uint8_t bits = request.access == Access::kAtomic ? 3 : kind;
       std::atomic<uint8_t>& touched = shadow.touched[at];
-      if ((touched.load(std::memory_order_relaxed) & bit) != bit)
-        touched.fetch_or(bit, std::memory_order_relaxed);
+      if ((touched.load(std::memory_order_relaxed) & bits) != bits)
+        touched.fetch_or(bits, std::memory_order_relaxed);
     }
-    const uint8_t news = static_cast<uint8_t>(words & ~have);
-    if (news == 0) continue;
-    have |= words;
-    if (launch_.races_ && access != Access::kAtomic && !partial) Record(warp, shadow, at, news, is_store);
+    if (!record) continue;
+    uint8_t& have = is_store ? sector.stored : sector.loaded;
+    const uint8_t words = request.bytes < 4 ? WholeWords(covered[i]) : list.words[i];
+    if (const uint8_t news = static_cast<uint8_t>(words & ~have); news != 0) {
+      have |= words;
+      Record(warp, shadow, request, at, news);
+    }
+    if (words == list.words[i]) continue;
+    uint32_t rest = covered[i];
+    for (uint32_t w = 0; w < 8; ++w) {
+      if (have >> w & 1) rest &= ~(15u << (4 * w));
+    }
+    if (rest != 0) RecordBytes(warp, shadow, request, at, rest);
   }
   return fresh;
 }
 
-void GlobalShadow::Record(Warp& warp, LaunchShadow::Shadow& shadow, uint64_t sector, uint8_t words,
-                          bool is_store) {
-  const uint64_t stamp = (block_ + 1) << kPcBits | (warp.pc & kPcMask);
-  const uint32_t tag = static_cast<uint32_t>(block_) + 1;
+// The lane that accesses a byte.
+int GlobalShadow::LaneOf(const Request& request, uint64_t address) {
+  for (int i = 0; i < kWarpSize; ++i) {
+    const int lane = (lane_hint_ + i) % kWarpSize;
+    if ((request.mask >> lane & 1) && address - request.lanes.address[lane] < request.bytes) {
+      lane_hint_ = lane;
+      return lane;
+    }
+  }
+  return 0;
+}
+
+LaunchShadow::Stamp GlobalShadow::StampOf(const Warp& warp, int lane) const {
+  return (block_ + 1) << LaunchShadow::kBlockShift | uint64_t{warp.pc} << LaunchShadow::kThreadBits |
+         (warp.id * uint64_t{kWarpSize} + static_cast<uint64_t>(lane));
+}
+
+void GlobalShadow::Record(Warp& warp, LaunchShadow::Shadow& shadow, const Request& request, uint64_t sector,
+                          uint8_t words) {
+  const bool is_store = request.access == Access::kStore;
   if (!is_store && words == 0xff && !launch_.ordered_) {
-    LaunchShadow::Reads& reads = shadow.sector_reads.get()[sector];
-    RaiseTo(reads.last, tag);
-    RaiseTo(reads.first, ~tag);
+    // The lane is that of the first word.
+    shadow.sector_reads.get()[sector].Add(StampOf(warp, LaneOf(request, shadow.base + sector * 32)));
     return;
   }
   for (uint32_t mask = words; mask != 0; mask &= mask - 1) {
     const uint64_t word = sector * 8 + static_cast<uint64_t>(std::countr_zero(mask));
-    if (launch_.ordered_) JudgeNow(warp, shadow, sector, word, is_store);
-    if (is_store) {
-      LaunchShadow::Writes& writes = shadow.writes.get()[word];
-      RaiseTo(writes.last, stamp);
-      RaiseTo(writes.first, ~stamp);
-    } else {
-      LaunchShadow::Reads& reads = shadow.reads.get()[word];
-      RaiseTo(reads.last, tag);
-      RaiseTo(reads.first, ~tag);
-    }
+    const int lane = LaneOf(request, shadow.base + word * 4);
+    if (launch_.ordered_) JudgeNow(warp, lane, shadow, word, LaunchShadow::kWholeWord, is_store);
+    LaunchShadow::Accesses& accesses = shadow.words.get()[word];
+    (is_store ? accesses.writes : accesses.reads).Add(StampOf(warp, lane));
   }
 }
 
-void GlobalShadow::JudgeNow(Warp& warp, const LaunchShadow::Shadow& shadow, uint64_t sector, uint64_t word,
-                            bool is_store) {
-  if (shadow.touched[sector].load(std::memory_order_relaxed) < 2) return;  // nobody stored here
-  const uint64_t last = shadow.writes.get()[word].last.load(std::memory_order_relaxed);
-  const uint32_t reader = shadow.reads.get()[word].last.load(std::memory_order_relaxed);
-  const uint64_t address = shadow.base + word * 4;
-  if (last != 0 && !Ordered((last >> kPcBits) - 1)) {
-    warp.block->Report(HazardKind::kGlobalRace, warp, 0, address,
-                       is_store ? "written by another block too" : "written by another block");
-  } else if (is_store && reader != 0 && !Ordered(reader - 1)) {
-    warp.block->Report(HazardKind::kGlobalRace, warp, 0, address, "read by another block");
+void GlobalShadow::RecordBytes(Warp& warp, LaunchShadow::Shadow& shadow, const Request& request,
+                               uint64_t sector, uint32_t bytes) {
+  const bool is_store = request.access == Access::kStore;
+  int judged = -1;
+  for (; bytes != 0; bytes &= bytes - 1) {
+    const uint64_t offset = sector * 32 + static_cast<uint64_t>(std::countr_zero(bytes));
+    const int lane = LaneOf(request, shadow.base + offset);
+    if (launch_.ordered_ && lane != judged) {
+      const uint32_t of_lane = ((1u << request.bytes) - 1) << (request.lanes.address[lane] & 3);
+      JudgeNow(warp, lane, shadow, offset / 4, static_cast<uint8_t>(of_lane), is_store);
+      judged = lane;
+    }
+    LaunchShadow::Accesses& accesses = shadow.Byte(offset);
+    (is_store ? accesses.writes : accesses.reads).Add(StampOf(warp, lane));
+  }
+}
+
+bool GlobalShadow::Ordered(LaunchShadow::Stamp other) const {
+  const uint64_t block = (other >> LaunchShadow::kBlockShift) - 1;
+  return block == block_ || visible_[block];
+}
+
+void GlobalShadow::JudgeNow(Warp& warp, int lane, const LaunchShadow::Shadow& shadow, uint64_t word,
+                            uint8_t bytes, bool is_store) {
+  if (shadow.touched[word / 8].load(std::memory_order_relaxed) < 2) return;  // nobody stored here
+  const LaunchShadow::History history = LaunchShadow::Look(shadow, word, bytes);
+  const uint64_t address = shadow.base + word * 4 + static_cast<uint64_t>(std::countr_zero(bytes));
+  if (history.last_write != 0 && !Ordered(history.last_write)) {
+    warp.block->Report(HazardKind::kGlobalRace, warp, lane, address,
+                       is_store ? "written by another block too" : "written by another block",
+                       LaunchShadow::SiteOf(history.last_write));
+  } else if (is_store && history.last_read != 0 && !Ordered(history.last_read)) {
+    warp.block->Report(HazardKind::kGlobalRace, warp, lane, address, "read by another block",
+                       LaunchShadow::SiteOf(history.last_read));
   }
 }
 

@@ -144,24 +144,35 @@ void SumCounts(const LaunchContext& launch, const std::vector<std::unique_ptr<Bl
   report.thread_instructions = report.counters[Counter::kThreadInstructions];
 }
 
+// Where an instruction of a block stands, for a Hazard or a HazardPeer.
+template <typename Side>
+void FillPlace(const LaunchContext& launch, uint32_t pc, uint64_t block, Side& side) {
+  const InstructionText& text = launch.program->texts[pc];
+  side.ptx_line = text.line;
+  side.source_line = text.source.line;
+  side.source_file = launch.program->FileName(text.source.file);
+  side.text = text.text;
+  side.block[0] = static_cast<uint32_t>(block % launch.grid.x);
+  side.block[1] = static_cast<uint32_t>(block / launch.grid.x % launch.grid.y);
+  side.block[2] = static_cast<uint32_t>(block / launch.grid.x / launch.grid.y);
+}
+
 void CollectHazards(const LaunchContext& launch, const HazardLog& log, LaunchReport& report) {
-  const Program& program = *launch.program;
   for (const auto& [key, entry] : log.entries()) {
-    const InstructionText& text = program.texts[key.first];
     Hazard hazard;
     hazard.kind = key.second;
     hazard.count = entry.count;
-    hazard.ptx_line = text.line;
-    hazard.source_line = text.source.line;
-    hazard.source_file = program.FileName(text.source.file);
-    hazard.text = text.text;
-    hazard.block[0] = static_cast<uint32_t>(entry.block % launch.grid.x);
-    hazard.block[1] = static_cast<uint32_t>(entry.block / launch.grid.x % launch.grid.y);
-    hazard.block[2] = static_cast<uint32_t>(entry.block / launch.grid.x / launch.grid.y);
+    FillPlace(launch, key.first, entry.block, hazard);
     hazard.warp = entry.warp;
     hazard.lane = entry.lane;
     hazard.address = entry.address;
     hazard.detail = entry.detail;
+    if (entry.other.pc != AccessSite::kNoPc) {
+      HazardPeer& other = hazard.other.emplace();
+      FillPlace(launch, entry.other.pc, entry.other.block, other);
+      other.warp = entry.other.warp;
+      other.lane = entry.other.lane;
+    }
     report.hazards.push_back(std::move(hazard));
   }
   std::ranges::stable_sort(report.hazards, {}, [](const Hazard& h) { return std::pair(h.ptx_line, h.kind); });
@@ -195,7 +206,7 @@ LaunchReport Launch(Memory& memory, const Module& module, std::string_view kerne
                 kernel.parameters[i].bytes);
   }
   FillConstants(launch);
-  LaunchShadow shadow(memory, options.hazards, kernel.ordered, launch.blocks());
+  LaunchShadow shadow(memory, options.hazards, kernel.ordered);
   launch.shadow = &shadow;
   const uint64_t workers =
       kernel.ordered ? 1 : std::min<uint64_t>(static_cast<uint64_t>(options.workers), launch.blocks());
@@ -219,9 +230,9 @@ LaunchReport Launch(Memory& memory, const Module& module, std::string_view kerne
     }
   }
   for (const LaunchShadow::Race& race : shadow.Races()) {
-    log.Record(
-        HazardKind::kGlobalRace, race.pc, race.block, 0, 0, race.address,
-        fmt::format("block {} {} the same word", race.other_block, race.write_write ? "writes" : "reads"));
+    log.Record(HazardKind::kGlobalRace, race.writer.pc, race.writer.block, race.writer.warp, race.writer.lane,
+               race.address, race.write_write ? "written by another block too" : "read by another block",
+               race.other);
   }
   CollectHazards(launch, log, report);
   if (options.counters) {

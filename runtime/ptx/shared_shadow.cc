@@ -16,130 +16,200 @@ inline uint16_t ThreadOf(const Warp& warp, int lane) {
   return static_cast<uint16_t>(warp.id * kWarpSize + static_cast<uint32_t>(lane));
 }
 
+AccessSite SiteOf(const Warp& warp, uint32_t pc, uint16_t thread) {
+  return {pc, warp.block->index, thread / uint32_t{kWarpSize}, thread % kWarpSize};
+}
+
 }  // namespace
 
-void SharedShadow::CheckReadAfterWrite(Warp& warp, const Word& word, uint8_t mask, int lane, uint32_t address,
-                                       uint16_t thread) const {
-  if (word.write_epoch != epoch_ || word.write_thread == thread || (word.write_mask & mask) == 0) return;
-  if (word.write_thread / kWarpSize != warp.id) {
-    warp.block->Report(HazardKind::kSharedRace, warp, lane, address,
-                       "read of what another warp wrote since the last barrier");
-  } else if (word.write_step == warp.sync_step) {
-    warp.block->Report(HazardKind::kMissingSyncwarp, warp, lane, address, "read of what another lane wrote");
+void SharedShadow::Resize(uint32_t bytes) {
+  const size_t words = bytes / 4 + 8;
+  words_.resize(words);
+  quiet_.resize(words);
+  initialised_.resize(words);
+  pending_.resize(words);
+  copies_.resize(words);
+}
+
+void SharedShadow::BeginBlock() {
+  std::ranges::fill(initialised_, uint8_t{0});
+  std::ranges::fill(pending_, uint8_t{0});
+  if (++epoch_ < 0xf0000000u) return;
+  // Before the epochs run out, all that is known is forgotten.
+  words_.assign(words_.size(), Word{});
+  quiet_.assign(quiet_.size(), 0);
+  epoch_ = 1;
+}
+
+void SharedShadow::Split(uint32_t word) {
+  if (bytes_.empty()) bytes_.resize(words_.size() * 4);
+  std::fill_n(bytes_.begin() + 4 * static_cast<ptrdiff_t>(word), 4, words_[word].cell);
+  words_[word].split_epoch = epoch_;
+  quiet_[word] = 0;
+}
+
+// The cell of the word, or those of the bytes of the mask where the word is or becomes known in parts.
+template <typename Body>
+void SharedShadow::ForCells(uint32_t word, uint8_t mask, Body&& body) {
+  if (words_[word].split_epoch != epoch_) {
+    if (mask == 15) return body(words_[word].cell);
+    Split(word);
+  }
+  for (uint32_t byte = 0; byte < 4; ++byte) {
+    if (mask >> byte & 1) body(bytes_[word * 4 + byte]);
   }
 }
 
-void SharedShadow::Read(Warp& warp, int lane, uint32_t address, uint32_t bytes) {
-  uint32_t* quiet = &quiet_[address >> 2];
-  uint32_t differs = *quiet ^ epoch_;
-  for (uint32_t w = 1; w < bytes / 4; ++w) differs |= quiet[w] ^ epoch_;
-  if (differs == 0) return;
+bool SharedShadow::RacesWithWrite(Warp& warp, const Cell& cell, int lane, uint32_t address,
+                                  bool is_read) const {
+  const AccessSite other = SiteOf(warp, cell.write_pc, cell.write_thread);
+  if (other.warp != warp.id) {
+    warp.block->Report(HazardKind::kSharedRace, warp, lane, address,
+                       is_read ? "read of what another warp wrote since the last barrier"
+                               : "another warp wrote since the last barrier",
+                       other);
+    return true;
+  }
+  if (cell.write_step != warp.sync_step) return false;
+  warp.block->Report(HazardKind::kMissingSyncwarp, warp, lane, address,
+                     is_read ? "read of what another lane wrote" : "another lane wrote", other);
+  return true;
+}
+
+bool SharedShadow::RacesWithReads(Warp& warp, const Cell& cell, int lane, uint32_t address) const {
+  const AccessSite first = SiteOf(warp, cell.read_pc, cell.read_thread);
+  const AccessSite second = SiteOf(warp, cell.second_pc, cell.second_thread);
+  if (first.warp != warp.id || cell.several_warps) {
+    warp.block->Report(HazardKind::kSharedRace, warp, lane, address,
+                       "another warp read since the last barrier", first.warp != warp.id ? first : second);
+    return true;
+  }
+  const bool first_is_other = cell.read_thread != ThreadOf(warp, lane);
+  if (cell.read_step != warp.sync_step || (!first_is_other && cell.second_thread == kNobody)) return false;
+  warp.block->Report(HazardKind::kMissingSyncwarp, warp, lane, address, "another lane read",
+                     first_is_other ? first : second);
+  return true;
+}
+
+inline void SharedShadow::NoteRead(const Warp& warp, Cell& cell, uint16_t thread) const {
+  if (cell.read_epoch == epoch_ && cell.several_warps) return;
+  const bool same_warp = cell.read_thread / kWarpSize == warp.id;
+  if (cell.read_epoch != epoch_ || (same_warp && cell.read_step != warp.sync_step)) {
+    cell.read_epoch = epoch_;
+    cell.read_step = warp.sync_step;
+    cell.read_thread = thread;
+    cell.read_pc = warp.pc;
+    cell.second_thread = kNobody;
+    cell.several_warps = false;
+  } else if (!same_warp || (cell.read_thread != thread && cell.second_thread == kNobody)) {
+    cell.second_thread = thread;
+    cell.second_pc = warp.pc;
+    cell.several_warps = !same_warp;
+  }
+}
+
+inline void SharedShadow::NoteWrite(const Warp& warp, Cell& cell, uint16_t thread, bool atomic) const {
+  cell.write_epoch = epoch_;
+  cell.write_step = warp.sync_step;
+  cell.write_thread = thread;
+  cell.write_pc = warp.pc;
+  cell.atomic = atomic;
+}
+
+void SharedShadow::ReportPending(Warp& warp, uint32_t word, int lane, uint32_t address, const char* what) {
+  warp.block->Report(HazardKind::kPendingCopy, warp, lane, address, what,
+                     SiteOf(warp, copies_[word].pc, copies_[word].thread));
+}
+
+inline void SharedShadow::CheckValue(Warp& warp, uint32_t word, uint8_t mask, int lane, uint32_t address,
+                                     const char* what) {
+  if (pending_[word] & mask) {
+    ReportPending(warp, word, lane, address, what);
+  } else if ((initialised_[word] & mask) != mask) {
+    warp.block->Report(HazardKind::kUninitialisedShared, warp, lane, address, what);
+  }
+}
+
+void SharedShadow::ReadWords(Warp& warp, int lane, uint32_t address, uint32_t bytes) {
   const uint16_t thread = ThreadOf(warp, lane);
   const uint8_t mask = ByteMask(address, bytes);
-  Word* word = &words_[address >> 2];
-  for (uint32_t done = 0; done < bytes; done += 4, ++word, ++quiet) {
-    if (word->pending & mask) {
-      warp.block->Report(HazardKind::kPendingCopy, warp, lane, address + done, "");
-    } else if ((word->initialised & mask) != mask) {
-      warp.block->Report(HazardKind::kUninitialisedShared, warp, lane, address + done, "");
-    }
-    CheckReadAfterWrite(warp, *word, mask, lane, address + done, thread);
-    if (word->read_epoch != epoch_) {
-      word->read_epoch = epoch_;
-      word->read_thread = thread;
-      word->read_warp = static_cast<uint16_t>(warp.id);
-      word->read_mask = mask;
-    } else {
-      if (word->read_thread != thread) word->read_thread = kMany;
-      if (word->read_warp != warp.id) word->read_warp = kMany;
-      word->read_mask |= mask;
-    }
-    word->read_step = warp.sync_step;
-    if (word->read_warp == kMany && word->write_epoch != epoch_ && word->initialised == 15 &&
-        word->pending == 0 && word->read_mask == 15) {
-      *quiet = epoch_;
+  for (uint32_t done = 0; done < bytes; done += 4) {
+    const uint32_t word = (address + done) >> 2;
+    CheckValue(warp, word, mask, lane, address + done, "");
+    bool reported = false;
+    ForCells(word, mask, [&](Cell& cell) {
+      if (!reported && cell.write_epoch == epoch_ && cell.write_thread != thread) [[unlikely]] {
+        reported = RacesWithWrite(warp, cell, lane, address + done, true);
+      }
+      NoteRead(warp, cell, thread);
+    });
+    const Word& now = words_[word];
+    if (now.cell.several_warps && now.split_epoch != epoch_ && now.cell.write_epoch != epoch_ &&
+        initialised_[word] == 15 && pending_[word] == 0) {
+      quiet_[word] = epoch_;
     }
   }
 }
 
-void SharedShadow::WriteWord(Warp& warp, Word& word, uint8_t mask, int lane, uint32_t address, bool is_copy) {
+void SharedShadow::WriteWord(Warp& warp, uint32_t word, uint8_t mask, int lane, uint32_t address,
+                             bool is_copy) {
   const uint16_t thread = ThreadOf(warp, lane);
-  Block& block = *warp.block;
-  if (word.pending & mask) {
-    block.Report(HazardKind::kPendingCopy, warp, lane, address, is_copy ? "second copy" : "write");
-  }
-  if (word.write_epoch == epoch_ && word.write_thread != thread && (word.write_mask & mask)) {
-    if (word.write_thread / kWarpSize != warp.id) {
-      block.Report(HazardKind::kSharedRace, warp, lane, address, "another warp wrote since the last barrier");
-    } else if (word.write_step == warp.sync_step) {
-      block.Report(HazardKind::kMissingSyncwarp, warp, lane, address, "another lane wrote");
+  quiet_[word] = 0;
+  if (pending_[word] & mask) ReportPending(warp, word, lane, address, is_copy ? "second copy" : "write");
+  bool reported = false;
+  ForCells(word, mask, [&](Cell& cell) {
+    if (!reported && cell.write_epoch == epoch_ && cell.write_thread != thread) [[unlikely]] {
+      reported = RacesWithWrite(warp, cell, lane, address, false);
     }
-  }
-  if (word.read_epoch == epoch_ && word.read_thread != thread && (word.read_mask & mask)) {
-    if (word.read_warp != warp.id) {
-      block.Report(HazardKind::kSharedRace, warp, lane, address, "another warp read since the last barrier");
-    } else if (word.read_step == warp.sync_step) {
-      block.Report(HazardKind::kMissingSyncwarp, warp, lane, address, "another lane read");
+    if (!reported && cell.read_epoch == epoch_) [[unlikely]] {
+      reported = RacesWithReads(warp, cell, lane, address);
     }
-  }
-  if (word.write_epoch != epoch_ || word.write_thread != thread) word.write_mask = 0;
-  word.write_epoch = epoch_;
-  word.write_thread = thread;
-  word.write_step = warp.sync_step;
-  word.write_mask |= mask;
-  word.initialised |= mask;
-  word.atomic = false;
+    NoteWrite(warp, cell, thread, false);
+  });
+  initialised_[word] |= mask;
 }
 
 void SharedShadow::Write(Warp& warp, int lane, uint32_t address, uint32_t bytes) {
   const uint8_t mask = ByteMask(address, bytes);
   for (uint32_t done = 0; done < bytes; done += 4) {
-    quiet_[(address + done) >> 2] = 0;
-    WriteWord(warp, words_[(address + done) >> 2], mask, lane, address + done, false);
+    WriteWord(warp, (address + done) >> 2, mask, lane, address + done, false);
   }
 }
 
 void SharedShadow::Atomic(Warp& warp, int lane, uint32_t address, uint32_t bytes) {
   const uint8_t mask = ByteMask(address, bytes);
+  const uint16_t thread = ThreadOf(warp, lane);
   for (uint32_t done = 0; done < bytes; done += 4) {
-    Word& word = words_[(address + done) >> 2];
-    quiet_[(address + done) >> 2] = 0;
-    if (word.pending & mask) {
-      warp.block->Report(HazardKind::kPendingCopy, warp, lane, address + done, "atomic");
-    } else if ((word.initialised & mask) != mask) {
-      warp.block->Report(HazardKind::kUninitialisedShared, warp, lane, address + done, "atomic");
-    }
-    // Atomics do not race with each other.
-    if (!(word.atomic && word.write_epoch == epoch_)) {
-      CheckReadAfterWrite(warp, word, mask, lane, address + done, ThreadOf(warp, lane));
-    }
-    word.write_epoch = epoch_;
-    word.write_thread = ThreadOf(warp, lane);
-    word.write_step = warp.sync_step;
-    word.write_mask = mask;
-    word.atomic = true;
+    const uint32_t word = (address + done) >> 2;
+    quiet_[word] = 0;
+    CheckValue(warp, word, mask, lane, address + done, "atomic");
+    bool reported = false;
+    ForCells(word, mask, [&](Cell& cell) {
+      // Atomics do not race with each other.
+      if (!reported && cell.write_epoch == epoch_ && cell.write_thread != thread && !cell.atomic) {
+        reported = RacesWithWrite(warp, cell, lane, address + done, true);
+      }
+      NoteWrite(warp, cell, thread, true);
+    });
   }
 }
 
 void SharedShadow::BeginCopy(Warp& warp, int lane, uint32_t address, uint32_t bytes) {
   for (uint32_t done = 0; done < bytes; done += 4) {
-    Word& word = words_[(address + done) >> 2];
-    quiet_[(address + done) >> 2] = 0;
+    const uint32_t word = (address + done) >> 2;
     WriteWord(warp, word, 15, lane, address + done, true);
-    word.pending = 15;
+    pending_[word] = 15;
+    copies_[word] = {warp.pc, ThreadOf(warp, lane)};
   }
 }
 
 void SharedShadow::EndCopy(Warp& warp, int lane, uint32_t address, uint32_t bytes) {
   for (uint32_t done = 0; done < bytes; done += 4) {
-    Word& word = words_[(address + done) >> 2];
-    quiet_[(address + done) >> 2] = 0;
-    word.pending = 0;
-    word.initialised = 15;
-    word.write_epoch = epoch_;
-    word.write_thread = ThreadOf(warp, lane);
-    word.write_step = warp.sync_step;
-    word.write_mask = 15;
+    const uint32_t word = (address + done) >> 2;
+    quiet_[word] = 0;
+    pending_[word] = 0;
+    initialised_[word] = 15;
+    ForCells(word, 15, [&](Cell& cell) { NoteWrite(warp, cell, ThreadOf(warp, lane), false); });
   }
 }
 

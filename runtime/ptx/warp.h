@@ -102,8 +102,8 @@ struct Block {
   std::vector<Warp> warps;
 
   __attribute__((cold, noinline)) void Report(HazardKind kind, const Warp& warp, int lane, uint64_t address,
-                                              std::string_view detail) {
-    hazards.Record(kind, warp.pc, index, warp.id, lane, address, detail);
+                                              std::string_view detail, const AccessSite& other = {}) {
+    hazards.Record(kind, warp.pc, index, warp.id, lane, address, detail, other);
   }
 };
 
