@@ -25,8 +25,9 @@ Generated Generate(const Request& request) {
 
 CachedKernel Build(const Generated& generated, const KernelCache& cache) {
   const Plan& plan = generated.plan();
-  CachedKernel built = cache.Get(generated.text, generated.FileName(),
-                                 {.arch = fmt::format("sm_{}", plan.arch)}, ToJson(plan));
+  CachedKernel built =
+      cache.Get(generated.text, generated.FileName(),
+                {.arch = fmt::format("sm_{}", plan.arch), .flags = {"-lineinfo"}}, ToJson(plan));
   for (const KernelResources& kernel : built.kernel.kernels) {
     if (kernel.spill_bytes > 0) {
       Fail("{}: kernel {}: found {} bytes of spills at {} registers, allowed: 0", generated.FileName(),

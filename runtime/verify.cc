@@ -83,8 +83,10 @@ VerifyReport Verify(const Generated& generated, const KernelCache& cache, const 
   launch_options.workers = options.workers;
   launch_options.hazards = options.hazards;
   launch_options.reverse_warps = options.reverse_warps;
+  launch_options.lines = options.lines;
   VerifyReport report;
   ptx::Counters counters;
+  std::vector<ptx::LineCount> lines;
   for (const KernelLaunch& launch : plan.launches) {
     std::vector<uint64_t> values;
     for (const std::string& name : launch.parameters) values.push_back(buffers.Address(name));
@@ -97,6 +99,7 @@ VerifyReport Verify(const Generated& generated, const KernelCache& cache, const 
                     {static_cast<uint32_t>(launch.threads)}, static_cast<uint32_t>(launch.shared_bytes),
                     arguments, launch_options);
     counters += run.counters;
+    lines.insert(lines.end(), run.lines.begin(), run.lines.end());
     for (const ptx::Hazard& hazard : run.hazards) report.hazards.push_back(hazard.ToString());
     if (!run.completed) break;
   }
@@ -105,6 +108,7 @@ VerifyReport Verify(const Generated& generated, const KernelCache& cache, const 
   report.result = CheckProof(plan, proof, out);
   report.output_hash = HashOf(out);
   report.kernels = built.kernel.kernels;
+  report.lines = SumByLine(lines, generated.text, generated.FileName());
   for (const ptx::Counter counter : kReported)
     report.counters.emplace_back(ptx::Describe(counter).name, counters[counter]);
   const PlanCounters& predicted = generated.planned.best.counters;
@@ -128,6 +132,14 @@ std::string ToJson(const VerifyReport& report, const Generated& generated) {
   for (const auto& [name, value] : report.counters) json["counters"][name] = value;
   json["predicted"] = nlohmann::ordered_json::object();
   for (const auto& [name, value] : report.predicted) json["predicted"][name] = value;
+  for (const LineCost& line : report.lines) {
+    json["lines"].push_back({{"line", line.line},
+                             {"text", line.text},
+                             {"warp_instructions", line.warp_instructions},
+                             {"thread_instructions", line.thread_instructions},
+                             {"sectors", line.sectors},
+                             {"wavefronts", line.wavefronts}});
+  }
   int registers = 0;
   int spills = 0;
   for (const KernelResources& kernel : report.kernels) {

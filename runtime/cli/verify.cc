@@ -12,11 +12,13 @@ struct Options {
   RequestOptions request;
   VerifyOptions verify;
   bool no_hazards = false;
+  int lines = 0;
   bool json = false;
 };
 
 void Run(Options options) {
   options.verify.hazards = !options.no_hazards;
+  options.verify.lines = options.lines > 0;
   const Generated generated = Generate(options.request.Make());
   const VerifyReport report = Verify(generated, KernelCache(KernelCache::DefaultFolder()), options.verify);
   if (options.json) {
@@ -34,6 +36,10 @@ void Run(Options options) {
     for (const auto& [name, value] : report.predicted) fmt::print("    {:<32}{:>16.0f}\n", name, value);
     fmt::print("  hazards: {}\n", report.hazards.size());
     for (const std::string& hazard : report.hazards) fmt::print("    {}\n", hazard);
+    if (options.lines > 0) {
+      fmt::print("  hot lines of {}\n{}", generated.FileName(),
+                 HotLines(report.lines, static_cast<size_t>(options.lines)));
+    }
     const ModelledTime& time = generated.planned.best.time;
     fmt::print("  modelled {:.2f} to {:.2f} us, bound by {}\n", time.lower_us, time.upper_us, time.bound);
   }
@@ -52,6 +58,13 @@ void AddVerify(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
   command->add_flag("--no-hazards", options->no_hazards, "Skip the hazard checks: faster");
+  command
+      ->add_option("--lines", options->lines,
+                   "Print the N hottest lines of the .cu: instructions, global sectors, shared wavefronts")
+      ->type_name("[N]")
+      ->expected(0, 1)
+      ->default_str("20")
+      ->check(CLI::Range(1, 100000));
   command->add_flag("--json", options->json, "Print JSON");
   command->callback([options] { Run(*options); });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <string_view>
@@ -35,6 +36,11 @@ class Parser {
     int id = 0;
     std::map<std::string_view, RegisterRange> registers;
     std::map<std::string_view, int> variables;
+  };
+  using Place = std::array<int, 3>;  ///< of a .loc: file, line, column
+  struct Inlined {
+    int outer_file = 0;  ///< of the function that all was inlined into
+    SourceLine line;     ///< the innermost in that file
   };
 
   // Tokens.
@@ -85,6 +91,7 @@ class Parser {
   FunctionSyntax* function_ = nullptr;
   std::vector<Scope> scopes_;
   SourceLine loc_;
+  std::map<Place, Inlined> inlined_;
   size_t statements_ = 0;
 };
 

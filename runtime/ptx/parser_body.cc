@@ -141,12 +141,29 @@ int Parser::FindRegister(std::string_view name) const {
   return -1;
 }
 
+// What a header's function did in a kernel counts for the line of the kernel's own file that called it: of
+// the chain of calls, the innermost line in the file of the outermost.
 void Parser::Loc() {
   const int line = Peek().line;
-  const uint64_t file = Unsigned(1 << 20);
-  const uint64_t source = Unsigned(1u << 30);
-  loc_ = {static_cast<int>(file), static_cast<int>(source)};
-  while (Peek().kind != Token::Kind::kEnd && Peek().line == line) ++position_;  // column, inlined_at
+  const auto place = [&] {
+    const int file = static_cast<int>(Unsigned(1 << 20));
+    const int source = static_cast<int>(Unsigned(1u << 30));
+    return Place{file, source, static_cast<int>(Unsigned(1u << 30))};
+  };
+  const Place here = place();
+  Inlined inlined{here[0], {here[0], here[1]}};
+  while (Peek().kind != Token::Kind::kEnd && Peek().line == line) {
+    if (!Accept("inlined_at")) {
+      ++position_;  // flags, the name of the function
+      continue;
+    }
+    const Place caller = place();
+    const auto known = inlined_.find(caller);
+    inlined = known != inlined_.end() ? known->second : Inlined{caller[0], {caller[0], caller[1]}};
+    if (inlined.outer_file == here[0]) inlined.line = {here[0], here[1]};
+  }
+  inlined_[here] = inlined;
+  loc_ = inlined.line;
 }
 
 void Parser::LabelItem() {

@@ -73,6 +73,7 @@ struct Operand {
   std::vector<Operand> elements;
 };
 
+/// A line of the CUDA source; of what was inlined from another file, the line that called it.
 struct SourceLine {
   int file = 0;  ///< number of .file, 0 for none
   int line = 0;

@@ -2,6 +2,10 @@
 // oracle.
 #include "runtime/verify.h"
 
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
 #include "tests/support/data.h"
 #include "vq/base/error.h"
 
@@ -89,13 +93,43 @@ TEST_F(Proof, SplitsAddUpInOneOrder) {
   EXPECT_NE(first, 0u);
 }
 
+TEST_F(Proof, TheCostsOfTheLinesAddUpToTheCounters) {
+  Request request = Wanted({OpKind::kGemv, "aqlm-2x8", 4, 64, 2048});
+  request.pins.split = 2;  // two launches
+  const Generated generated = Generate(request);
+  VerifyOptions options;
+  options.lines = true;
+  const VerifyReport report = Verify(generated, KernelCache(temp_.path()), options);
+  LineCost all;
+  for (const LineCost& line : report.lines) {
+    all.warp_instructions += line.warp_instructions;
+    all.sectors += line.sectors;
+    all.wavefronts += line.wavefronts;
+  }
+  const auto counted = [&](std::initializer_list<std::string_view> names) {
+    uint64_t sum = 0;
+    for (const auto& [name, value] : report.counters) sum += std::ranges::count(names, name) * value;
+    return sum;
+  };
+  EXPECT_EQ(all.warp_instructions, counted({"warp instructions"}));
+  EXPECT_EQ(all.sectors, counted({"global load sectors", "global store sectors", "cp.async sectors"}));
+  EXPECT_GE(all.wavefronts, counted({"shared load wavefronts", "shared store wavefronts"}));
+  const auto lookup = std::ranges::find_if(report.lines, [](const LineCost& line) {
+    return line.text.find("= book.shared") != std::string::npos && line.wavefronts > 0;
+  });
+  EXPECT_NE(lookup, report.lines.end()) << "a lookup in the codebook, by its text";
+  EXPECT_TRUE(Verify(generated, KernelCache(temp_.path())).lines.empty());
+}
+
 TEST_F(Proof, AWrongKernelIsCaught) {
   Generated generated = Generate(Wanted({OpKind::kGemv, "aqlm-2x8", 1, 64, 512}));
   const std::string barrier = "__syncthreads();";
   std::string& text = generated.text;
   for (size_t at = text.find(barrier); at != std::string::npos; at = text.find(barrier, at))
     text.erase(at, barrier.size());
-  EXPECT_FALSE(Verify(generated, KernelCache(temp_.path())).hazards.empty());
+  const std::vector<std::string> hazards = Verify(generated, KernelCache(temp_.path())).hazards;
+  ASSERT_FALSE(hazards.empty());
+  EXPECT_THAT(hazards[0], testing::HasSubstr(generated.FileName() + ":")) << "names the line of the .cu";
   generated = Generate(Wanted({OpKind::kGemv, "aqlm-2x8", 1, 64, 512}));
   const size_t fma = generated.text.find("fmaf(w.y");
   ASSERT_NE(fma, std::string::npos);

@@ -139,5 +139,29 @@ TEST(Counters, LinesTellWhereTheTrafficIs) {
   EXPECT_EQ(report.lines[1].sectors, 6u);
 }
 
+TEST(Counters, WhatAHeaderInlinesCountsForTheLineThatCalledIt) {
+  // kernel.cu calls at line 9 its own function of line 3, which calls one of half.h at line 4.
+  const Module module = Module::Parse(
+      ".version 8.0\n.target sm_80\n.address_size 64\n.file 1 \"kernel.cu\"\n.file 2 \"half.h\"\n"
+      ".visible .entry k()\n{\n.reg .b32 %r<9>;\n"
+      ".loc 1 9 1\nmov.u32 %r1, 1;\n"
+      ".loc 1 3 1, function_name $L__info0, inlined_at 1 9 1\nmov.u32 %r2, 1;\n"
+      ".loc 1 4 2, function_name $L__info0, inlined_at 1 9 1\n"
+      ".loc 2 77 5, function_name $L__info1, inlined_at 1 4 2\nmov.u32 %r3, 1;\n"
+      ".loc 2 70 5, function_name $L__info2, inlined_at 1 9 1\nmov.u32 %r4, 1;\n"
+      ".loc 1 0 1\nmov.u32 %r5, 1;\n"
+      ".loc 2 60 1\nmov.u32 %r6, 1;\nret;\n}\n");
+  Memory memory;
+  const LaunchReport report = Launch(memory, module, "k", {1}, {32}, 0, {}, {.lines = true});
+  ASSERT_EQ(report.lines.size(), 7u);
+  const int expected[] = {9, 3, 4, 9, 0};
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(report.lines[i].source_line, expected[i]) << i;
+    EXPECT_EQ(report.lines[i].source_file, "kernel.cu") << i;
+  }
+  EXPECT_EQ(report.lines[5].source_line, 60);
+  EXPECT_EQ(report.lines[5].source_file, "half.h");
+}
+
 }  // namespace
 }  // namespace vqllm::ptx::test
