@@ -47,6 +47,18 @@ class Linear {
 std::unique_ptr<Linear> PrepareLinear(const Tensor& weights, std::vector<float> bias,
                                       const LinearOptions& options);
 
+/// A kernel that was thought of for a matrix.
+struct KernelOption {
+  std::string serves_what;
+  std::string kernel;  ///< of the first m up to max_m; above, tiles are decoded and multiplied
+  int64_t max_m = 0;
+  std::string refusal;  ///< why it cannot serve; empty: it can
+};
+/// All of them for a format and shape, in the order of preference: the first without refusal is taken. For
+/// reports; the format's rotation, permutation and affine do not count.
+std::vector<KernelOption> KernelOptions(const Format& format, int64_t rows, int64_t cols,
+                                        const LinearOptions& options);
+
 /// One product of several that read the same x.
 struct Product {
   const Linear* weights;

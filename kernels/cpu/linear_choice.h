@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/linear_kernel.h"
 
-// The limits that choose a kernel; data, no decisions. First estimates: no quiet machine has measured the
+// Which kernel serves a matrix. The limits are data; first estimates: no quiet machine has measured the
 // crossovers yet.
 namespace vqllm::cpu {
 

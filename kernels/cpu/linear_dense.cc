@@ -1,6 +1,5 @@
 #include "kernels/cpu/linear_dense.h"
 
-#include "kernels/cpu/linear_choice.h"
 #include "vq/base/check.h"
 
 #define HWY_WANT_AVX3_DL
@@ -155,8 +154,8 @@ HWY_EXPORT(DenseDecode);
 
 class DenseLinear final : public StoredLinear {
  public:
-  DenseLinear(const Tensor& t, std::vector<float> bias)
-      : StoredLinear(t, std::move(bias), std::string(ToString(t.format.dtype)) + "-fma", kDenseFusedMaxM, 8),
+  DenseLinear(const Tensor& t, std::vector<float> bias, FusedKernel kernel)
+      : StoredLinear(t, std::move(bias), std::move(kernel), 8),
         type_(t.format.dtype),
         row_bytes_(t.cols * BytesPerElement(t.format.dtype)),
         values_(t.values) {}
@@ -181,8 +180,9 @@ class DenseLinear final : public StoredLinear {
 
 }  // namespace
 
-std::unique_ptr<StoredLinear> PrepareDense(const Tensor& weights, std::vector<float> bias) {
-  return std::make_unique<DenseLinear>(weights, std::move(bias));
+std::unique_ptr<StoredLinear> PrepareDense(const Tensor& weights, std::vector<float> bias,
+                                           FusedKernel kernel) {
+  return std::make_unique<DenseLinear>(weights, std::move(bias), std::move(kernel));
 }
 
 }  // namespace vqllm::cpu

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "kernels/cpu/aligned.h"
-#include "kernels/cpu/linear_choice.h"
 #include "kernels/cpu/linear_int_kernels.h"
 #include "vq/base/math.h"
 
@@ -17,11 +14,8 @@ constexpr int64_t kPieceBlocks = 32;
 
 class IntLinear final : public StoredLinear {
  public:
-  IntLinear(const Tensor& t, std::vector<float> bias, bool exact)
-      : StoredLinear(t, std::move(bias), fmt::format("int{}-{}", t.format.bits, exact ? "fp32" : "dot8"),
-                     exact ? kIntExactFusedMaxM : kInt8FusedMaxM, kIntStrip),
-        exact_(exact),
-        blocks_(IntBlocks(t)) {
+  IntLinear(const Tensor& t, std::vector<float> bias, bool exact, FusedKernel kernel)
+      : StoredLinear(t, std::move(bias), std::move(kernel), kIntStrip), exact_(exact), blocks_(IntBlocks(t)) {
     const int64_t strips = CeilDiv(t.rows, kIntStrip);
     const int64_t groups = blocks_.groups();
     strip_bytes_ = blocks_.count() * blocks_.padded * kIntStrip * t.format.bits / 8;
@@ -124,8 +118,9 @@ class IntLinear final : public StoredLinear {
 
 }  // namespace
 
-std::unique_ptr<StoredLinear> PrepareInt(const Tensor& weights, std::vector<float> bias, bool exact) {
-  return std::make_unique<IntLinear>(weights, std::move(bias), exact);
+std::unique_ptr<StoredLinear> PrepareInt(const Tensor& weights, std::vector<float> bias, bool exact,
+                                         FusedKernel kernel) {
+  return std::make_unique<IntLinear>(weights, std::move(bias), exact, std::move(kernel));
 }
 
 }  // namespace vqllm::cpu

@@ -129,11 +129,10 @@ void MultiplyPanel(MatrixView<const float> x, std::span<const StoredProduct> pro
 
 }  // namespace
 
-StoredLinear::StoredLinear(const Tensor& weights, std::vector<float> bias, std::string fused_name,
-                           int64_t fused_max_m, int64_t tile_rows)
+StoredLinear::StoredLinear(const Tensor& weights, std::vector<float> bias, FusedKernel kernel,
+                           int64_t tile_rows)
     : Linear(weights.rows, weights.cols),
-      fused_name_(std::move(fused_name)),
-      fused_max_m_(fused_max_m),
+      kernel_(std::move(kernel)),
       fused_grain_(FusedGrain(weights, tile_rows)),
       tile_grain_(TileGrain(weights, tile_rows)),
       bias_(std::move(bias)) {}

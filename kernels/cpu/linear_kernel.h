@@ -29,15 +29,21 @@ struct Operand {
   bool operator==(const Operand&) const = default;
 };
 
+/// The fused kernel of a matrix: its name and the largest m that it serves.
+struct FusedKernel {
+  std::string name;
+  int64_t max_m = 0;
+};
+
 /// A stored matrix W' with its kernels: a fused one for few rows of x, which reads codes, and for many rows
 /// either the same or tiles dequantised for the fp32 product of gemm.h. Subclasses hold weights in the order
 /// in which the fused kernel reads them.
 class StoredLinear : public Linear {
  public:
   void Multiply(MatrixView<const float> x, MatrixView<float> y) const final;
-  std::string Kernel(int64_t m) const final { return UseFused(m) ? fused_name_ : "dequantise-gemm"; }
+  std::string Kernel(int64_t m) const final { return UseFused(m) ? kernel_.name : "dequantise-gemm"; }
 
-  bool UseFused(int64_t m) const { return m <= fused_max_m_; }
+  bool UseFused(int64_t m) const { return m <= kernel_.max_m; }
   /// What the fused kernel needs of x.
   virtual Operand FusedOperand() const { return {}; }
   /// Prepares one piece of one row of x into operand [row_bytes].
@@ -51,10 +57,8 @@ class StoredLinear : public Linear {
   int64_t row_grain(int64_t m) const { return UseFused(m) ? fused_grain_ : tile_grain_; }
 
  protected:
-  /// `fused_max_m`: the largest m that the fused kernel serves. `tile_rows`: outputs that lie together in
-  /// memory.
-  StoredLinear(const Tensor& weights, std::vector<float> bias, std::string fused_name, int64_t fused_max_m,
-               int64_t tile_rows);
+  /// `tile_rows`: outputs that lie together in memory.
+  StoredLinear(const Tensor& weights, std::vector<float> bias, FusedKernel kernel, int64_t tile_rows);
 
   /// Outputs [begin, end) for x [m, cols], its operand [m, row_bytes].
   virtual void Fused(MatrixView<const float> x, const uint8_t* operand, int64_t begin, int64_t end,
@@ -64,8 +68,7 @@ class StoredLinear : public Linear {
   virtual bool TileByColumns() const { return false; }
 
  private:
-  std::string fused_name_;
-  int64_t fused_max_m_;
+  FusedKernel kernel_;
   int64_t fused_grain_;
   int64_t tile_grain_;
   std::vector<float> bias_;

@@ -28,9 +28,8 @@ int64_t Lookups(const Tensor& t, const Blocks& blocks) {
 
 class ShuffleLinear final : public StoredLinear {
  public:
-  ShuffleLinear(const Tensor& t, std::vector<float> bias)
-      : StoredLinear(t, std::move(bias), "shuffle16-tables8", kTables8FusedMaxM, kShuffleStrip),
-        blocks_(CutBlocks(t)) {
+  ShuffleLinear(const Tensor& t, std::vector<float> bias, FusedKernel kernel)
+      : StoredLinear(t, std::move(bias), std::move(kernel), kShuffleStrip), blocks_(CutBlocks(t)) {
     const Format& f = t.format;
     const int64_t v = f.subvector;
     const int64_t stages = f.stages();
@@ -138,18 +137,22 @@ class ShuffleLinear final : public StoredLinear {
 
 }  // namespace
 
-bool ServesShuffle(const Tensor& t) {
+std::string RefuseShuffle(const Tensor& t) {
   const Format& f = t.format;
-  if (f.kind != FormatKind::kTable || f.axis != Axis::kIn) return false;
-  if (*std::max_element(f.entries.begin(), f.entries.end()) > 16) return false;
-  if (f.scope.kind == ScopeKind::kTile && f.scope.rows < t.rows) return false;
+  if (f.kind != FormatKind::kTable) return "not a table format";
+  if (f.axis != Axis::kIn) return "subvectors run along the outputs";
+  if (*std::max_element(f.entries.begin(), f.entries.end()) > 16) return "more than 16 entries";
+  if (f.scope.kind == ScopeKind::kTile && f.scope.rows < t.rows)
+    return "rows of tiles with codebooks of their own";
   const Blocks blocks = CutBlocks(t);
   const double useful = static_cast<double>(Subvectors(f, t.cols) * f.stages());
-  return static_cast<double>(blocks.count() * Lookups(t, blocks)) <= kMaxPadding * useful + 16;
+  const bool serves = static_cast<double>(blocks.count() * Lookups(t, blocks)) <= kMaxPadding * useful + 16;
+  return serves ? "" : "blocks padded to whole lookups would grow too much";
 }
 
-std::unique_ptr<StoredLinear> PrepareShuffle(const Tensor& weights, std::vector<float> bias) {
-  return std::make_unique<ShuffleLinear>(weights, std::move(bias));
+std::unique_ptr<StoredLinear> PrepareShuffle(const Tensor& weights, std::vector<float> bias,
+                                             FusedKernel kernel) {
+  return std::make_unique<ShuffleLinear>(weights, std::move(bias), std::move(kernel));
 }
 
 }  // namespace vqllm::cpu

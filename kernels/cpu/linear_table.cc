@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "kernels/cpu/aligned.h"
-#include "kernels/cpu/linear_choice.h"
 #include "kernels/cpu/linear_table_kernels.h"
 #include "vq/base/math.h"
 #include "vq/lattice.h"
@@ -26,20 +25,6 @@ TableKind KindOf(const Tensor& t, int64_t width) {
   const int64_t most = *std::max_element(f.entries.begin(), f.entries.end());
   if (most <= 256) return TableKind::kCode8;
   return most * f.stages() * width * 4 > kBookBytes ? TableKind::kCode16Half : TableKind::kCode16;
-}
-
-const char* NameOf(TableKind kind) {
-  switch (kind) {
-    case TableKind::kCode8:
-      return "table8-fma";
-    case TableKind::kCode16:
-      return "table16-fma";
-    case TableKind::kCode16Half:
-      return "table16-fp16-fma";
-    case TableKind::kLattice:
-      return "e8p-fma";
-  }
-  return "";
 }
 
 int64_t WidthOf(const Tensor& t) { return t.format.subvector <= 4 ? 4 : t.format.subvector <= 8 ? 8 : 16; }
@@ -63,8 +48,8 @@ const AlignedVector<float>& LatticeTable() {
 
 class TableLinear final : public StoredLinear {
  public:
-  TableLinear(const Tensor& t, std::vector<float> bias)
-      : StoredLinear(t, std::move(bias), NameOf(KindOf(t, WidthOf(t))), kTableFusedMaxM,
+  TableLinear(const Tensor& t, std::vector<float> bias, FusedKernel kernel)
+      : StoredLinear(t, std::move(bias), std::move(kernel),
                      kTableStrip * (AlongOut(t) ? t.format.subvector : 1)) {
     const Format& f = t.format;
     view_.kind = KindOf(t, WidthOf(t));
@@ -204,16 +189,32 @@ class TableLinear final : public StoredLinear {
 
 }  // namespace
 
-bool ServesTable(const Tensor& t) {
-  const Format& f = t.format;
-  if (f.kind == FormatKind::kLattice) return true;
-  if (f.kind != FormatKind::kTable) return false;
-  if (f.scope.kind != ScopeKind::kTile || f.scope.rows >= t.rows) return true;
-  return f.scope.rows % (kTableStrip * (AlongOut(t) ? f.subvector : 1)) == 0;
+std::string TableKernelName(const Tensor& t) {
+  switch (KindOf(t, WidthOf(t))) {
+    case TableKind::kCode8:
+      return "table8-fma";
+    case TableKind::kCode16:
+      return "table16-fma";
+    case TableKind::kCode16Half:
+      return "table16-fp16-fma";
+    case TableKind::kLattice:
+      return "e8p-fma";
+  }
+  return "";
 }
 
-std::unique_ptr<StoredLinear> PrepareTable(const Tensor& weights, std::vector<float> bias) {
-  return std::make_unique<TableLinear>(weights, std::move(bias));
+std::string RefuseTable(const Tensor& t) {
+  const Format& f = t.format;
+  if (f.kind == FormatKind::kLattice) return "";
+  if (f.kind != FormatKind::kTable) return "neither a table nor a lattice";
+  if (f.scope.kind != ScopeKind::kTile || f.scope.rows >= t.rows) return "";
+  const bool whole = f.scope.rows % (kTableStrip * (AlongOut(t) ? f.subvector : 1)) == 0;
+  return whole ? "" : "rows of a tile are no multiple of the strip";
+}
+
+std::unique_ptr<StoredLinear> PrepareTable(const Tensor& weights, std::vector<float> bias,
+                                           FusedKernel kernel) {
+  return std::make_unique<TableLinear>(weights, std::move(bias), std::move(kernel));
 }
 
 }  // namespace vqllm::cpu

@@ -9,7 +9,7 @@ namespace {
 class TileLinear final : public StoredLinear {
  public:
   TileLinear(const Tensor& weights, std::vector<float> bias)
-      : StoredLinear(weights, std::move(bias), "", 0, 1), weights_(weights) {}
+      : StoredLinear(weights, std::move(bias), {}, 1), weights_(weights) {}
 
   int64_t bytes() const override { return StoredBytes(weights_); }
 

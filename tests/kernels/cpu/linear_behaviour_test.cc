@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -156,6 +157,21 @@ TEST(Linear, Serves65537Rows) {
     }
     EXPECT_LE(std::sqrt(error / norm), 0.03) << name;
     EXPECT_NEAR(y.back(), want.back(), 0.2) << name;
+  }
+}
+
+TEST(KernelOptions, NameTheKernelThatServesAndWhyOthersDoNot) {
+  for (const char* name : kOneOfEach) {
+    for (const bool exact : {false, true}) {
+      const Format format = ParseFormat(name);
+      const auto options = cpu::KernelOptions(format, 70, 256, {.exact = exact});
+      const auto taken =
+          std::find_if(options.begin(), options.end(), [](const auto& o) { return o.refusal.empty(); });
+      ASSERT_NE(taken, options.end());
+      const auto linear = cpu::PrepareLinear(TensorMaker(12).Make(format, 70, 256), {}, {.exact = exact});
+      EXPECT_EQ(linear->Kernel(1), taken->max_m > 0 ? taken->kernel : "dequantise-gemm") << name;
+      for (auto before = options.begin(); before != taken; ++before) EXPECT_NE(before->refusal, "") << name;
+    }
   }
 }
 
