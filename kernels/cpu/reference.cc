@@ -56,6 +56,22 @@ void Rotate(const cpu::RopeTable& rope, int64_t position, float* head) {
   }
 }
 
+KvSource SourceOf(int sinks, int window, int64_t sliding_window, int64_t position, int64_t token) {
+  if (token > position) return KvSource::kUnseen;
+  if (token < sinks) return KvSource::kExact;
+  if (sliding_window > 0 && token <= position - sliding_window) return KvSource::kUnseen;
+  return token > position - window ? KvSource::kExact : KvSource::kStored;
+}
+
+std::vector<double> Distances(std::span<const double> x, std::span<const Half> entries) {
+  std::vector<double> distances(entries.size() / x.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const double difference = x[i % x.size()] - entries[i];
+    distances[i / x.size()] += difference * difference;
+  }
+  return distances;
+}
+
 void Attend(std::span<const float> q, MatrixView<const float> keys, MatrixView<const float> values,
             double scale, std::span<float> out) {
   std::vector<double> p(static_cast<size_t>(keys.rows));

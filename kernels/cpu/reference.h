@@ -22,6 +22,14 @@ void MatMulMagnitude(MatrixView<const float> x, const Tensor& weights, MatrixVie
 /// Rotates a head's channels [head_dim] to a position; pairs are (j, j + dim / 2).
 void Rotate(const cpu::RopeTable& rope, int64_t position, float* head);
 
+/// Where a query finds a token of a KV cache.
+enum class KvSource : uint8_t { kUnseen, kStored, kExact };
+/// What the query at `position` reads of `token`: see sinks, window and sliding_window of cpu::KvLayerSpec.
+KvSource SourceOf(int sinks, int window, int64_t sliding_window, int64_t position, int64_t token);
+
+/// The squared distances of x [v] to the entries [entries, v] of a codebook.
+std::vector<double> Distances(std::span<const double> x, std::span<const Half> entries);
+
 /// One query head over keys and values [tokens, head_dim], all visible; out [head_dim]. No token gives 0.
 void Attend(std::span<const float> q, MatrixView<const float> keys, MatrixView<const float> values,
             double scale, std::span<float> out);

@@ -1,0 +1,201 @@
+#include "codegen/kv/plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+
+#include "vq/base/check.h"
+#include "vq/base/error.h"
+
+namespace vqllm {
+namespace {
+
+constexpr const char* kComputes[] = {"dequantise", "codes"};
+
+int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+int Align16(int bytes) { return (bytes + 15) / 16 * 16; }
+
+/// Tokens of the stored context that the queries of one row may see, counted from the page that the oldest is
+/// in.
+int StoredTokens(const KvPlan& plan) {
+  const KvShape& shape = plan.shape;
+  if (shape.sliding_window == 0) return shape.context;
+  return std::min(shape.context, shape.sliding_window + plan.q_tokens - 1 + shape.page_tokens - 1);
+}
+
+int BookBytes(const KvSidePlan& side) {
+  int bytes = 0;
+  for (const StageTier& tier : side.stages)
+    bytes += tier.shared * side.layout.units * 4 * side.layout.entry_words;
+  return Align16(bytes);
+}
+
+int Lanes(const KvPlan& plan) {
+  int slices = std::max(plan.key.layout.slices, plan.value.layout.slices);
+  if (plan.HasExact()) {
+    Format fp16;
+    fp16.name = "fp16";
+    slices = std::max(slices, MakeKvSideLayout(fp16, plan.shape.head_dim).slices);
+  }
+  return static_cast<int>(std::bit_ceil(static_cast<unsigned>(slices)));
+}
+
+void AddBooks(const KvPlan& plan, std::vector<std::string>& parameters) {
+  if (plan.key.layout.format.kind == FormatKind::kTable) parameters.emplace_back("key_books");
+  if (plan.value.layout.format.kind == FormatKind::kTable) parameters.emplace_back("value_books");
+}
+
+void CompleteAttention(KvPlan& plan) {
+  plan.queries = plan.q_tokens * plan.group;
+  plan.tile = std::min(plan.tile, plan.queries);
+  plan.query_tiles = CeilDiv(plan.queries, plan.tile);
+  plan.lanes = Lanes(plan);
+  const int stored = StoredTokens(plan);
+  plan.split_tokens =
+      std::min(plan.split_tokens, CeilDiv(stored, plan.shape.page_tokens) * plan.shape.page_tokens);
+  plan.splits = CeilDiv(stored, plan.split_tokens);
+  plan.book_bytes = BookBytes(plan.key) + BookBytes(plan.value);
+  plan.page_bytes = Align16(4 * plan.split_tokens / plan.shape.page_tokens);
+  plan.state_bytes = plan.warps * plan.tile * (plan.shape.head_dim + 2) * 4;
+  plan.shared_bytes = std::max(plan.book_bytes + plan.page_bytes, Align16(plan.state_bytes));
+
+  KernelLaunch main;
+  main.kernel = "attention";
+  main.grid_x = plan.shape.kv_heads * plan.query_tiles;
+  main.grid_y = plan.splits + (plan.HasExact() ? 1 : 0);
+  main.grid_z = plan.rows;
+  main.threads = plan.Threads();
+  main.shared_bytes = plan.shared_bytes;
+  main.parameters = {"q", "rows", "pages", "keys", "values"};
+  AddBooks(plan, main.parameters);
+  if (plan.HasExact()) main.parameters.emplace_back("exact");
+  if (plan.shape.rope_dim > 0) main.parameters.emplace_back("rope");
+  if (!plan.Merges()) {
+    main.parameters.emplace_back("out");
+    plan.launches = {main};
+    return;
+  }
+  main.parameters.insert(main.parameters.end(), {"partial", "partial_lse"});
+  KernelLaunch merge;
+  merge.kernel = "merge_splits";
+  merge.grid_x = plan.Heads();
+  merge.grid_y = plan.q_tokens;
+  merge.grid_z = plan.rows;
+  merge.threads = CeilDiv(plan.shape.head_dim, 32) * 32;
+  merge.parameters = {"rows", "partial", "partial_lse", "out"};
+  plan.launches = {main, merge};
+}
+
+void CompleteAppend(KvPlan& plan) {
+  const int dim = plan.shape.head_dim;
+  int codes = 0;  // words of staged codes and of the best entries that the parts of a block found
+  for (const KvSidePlan* side : {&plan.key, &plan.value}) {
+    const KvSideLayout& layout = side->layout;
+    const bool table = layout.format.kind == FormatKind::kTable;
+    const int parts = table ? std::max(1, plan.Threads() / layout.units) : 1;
+    const int words = table ? layout.units * (layout.format.stages() + 2 * parts) : dim + 2 * layout.groups;
+    codes = std::max(codes, words);
+  }
+  plan.state_bytes = Align16(plan.tile * 4 * (dim + codes));
+  plan.shared_bytes = plan.state_bytes;
+  KernelLaunch main;
+  main.kernel = "kv_append";
+  main.grid_x = 2 * plan.shape.kv_heads;
+  main.grid_y = CeilDiv(plan.q_tokens, plan.tile);
+  main.grid_z = plan.rows;
+  main.threads = plan.Threads();
+  main.shared_bytes = plan.shared_bytes;
+  main.parameters = {"k", "v", "rows", "pages"};
+  AddBooks(plan, main.parameters);
+  if (plan.shape.rope_dim > 0) main.parameters.emplace_back("rope");
+  main.parameters.insert(main.parameters.end(), {"keys", "values"});
+  if (plan.HasExact()) main.parameters.emplace_back("exact");
+  plan.launches = {main};
+}
+
+}  // namespace
+
+const char* ToString(KvCompute compute) { return kComputes[static_cast<size_t>(compute)]; }
+
+void CompleteKvPlan(KvPlan& plan, const GpuSpec& gpu) {
+  if (plan.op == KvOp::kAppend) {
+    CompleteAppend(plan);
+  } else {
+    CompleteAttention(plan);
+  }
+  const ArchLimits& limits = LimitsOf(gpu.arch);
+  if (plan.shared_bytes > limits.shared_block) {
+    Fail("plan: shared memory: found {} bytes a block, allowed on {}: {}", plan.shared_bytes, gpu.Arch(),
+         limits.shared_block);
+  }
+  const Occupancy occupancy =
+      ComputeOccupancy(limits, plan.Threads(), plan.register_budget, plan.shared_bytes);
+  if (occupancy.blocks < 1) {
+    Fail("plan: registers: found {} a thread for {} threads, allowed on {}: {}", plan.register_budget,
+         plan.Threads(), gpu.Arch(), limits.registers_sm / plan.Threads());
+  }
+  // A launch bound that is too tight forces spills; one that is too loose costs nothing where the registers
+  // are not needed.
+  const int lenient =
+      std::min({255, plan.register_budget + 64, limits.registers_sm / plan.Threads() / 8 * 8});
+  plan.min_blocks = ComputeOccupancy(limits, plan.Threads(), lenient, plan.shared_bytes).blocks;
+  VQLLM_CHECK(plan.min_blocks >= 1);
+}
+
+std::string ToJson(const KvPlan& plan) {
+  using Json = nlohmann::ordered_json;
+  const KvShape& shape = plan.shape;
+  const auto side = [](const KvSidePlan& s) {
+    Json json;
+    json["format"] = Json::parse(ToJson(s.layout.format));
+    json["compute"] = ToString(s.compute);
+    json["layout"] = {{"unit_channels", s.layout.unit_channels}, {"units", s.layout.units},
+                      {"slice_units", s.layout.slice_units},     {"slices", s.layout.slices},
+                      {"code_words", s.layout.code_words},       {"number_words", s.layout.number_words}};
+    json["stages"] = Json::array();
+    for (const StageTier& tier : s.stages)
+      json["stages"].push_back({{"entries", tier.entries}, {"shared", tier.shared}});
+    return json;
+  };
+  Json json;
+  json["op"] = ToString(plan.op);
+  json["kv_heads"] = shape.kv_heads;
+  json["group"] = plan.group;
+  json["head_dim"] = shape.head_dim;
+  json["q_tokens"] = plan.q_tokens;
+  json["rows"] = plan.rows;
+  json["context"] = shape.context;
+  json["chunk"] = shape.chunk;
+  json["page_tokens"] = shape.page_tokens;
+  json["sinks"] = shape.sinks;
+  json["window"] = shape.window;
+  json["sliding_window"] = shape.sliding_window;
+  json["keys_before_rope"] = shape.keys_before_rope;
+  json["rope_dim"] = shape.rope_dim;
+  json["activation"] = ToString(plan.activation);
+  json["gpu"] = plan.gpu;
+  json["arch"] = plan.arch;
+  json["level"] = ToString(plan.level);
+  json["key"] = side(plan.key);
+  json["value"] = side(plan.value);
+  json["warps"] = plan.warps;
+  json["slots"] = plan.slots;
+  json["tile"] = plan.tile;
+  json["split_tokens"] = plan.split_tokens;
+  json["splits"] = plan.splits;
+  json["lanes"] = plan.lanes;
+  json["shared_bytes"] = plan.shared_bytes;
+  json["register_budget"] = plan.register_budget;
+  json["min_blocks"] = plan.min_blocks;
+  json["launches"] = Json::array();
+  for (const KernelLaunch& launch : plan.launches) {
+    json["launches"].push_back({{"kernel", launch.kernel},
+                                {"grid", {launch.grid_x, launch.grid_y, launch.grid_z}},
+                                {"threads", launch.threads},
+                                {"shared_bytes", launch.shared_bytes},
+                                {"parameters", launch.parameters}});
+  }
+  return json.dump();
+}
+
+}  // namespace vqllm

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+#include "codegen/kv/plan.h"
+#include "codegen/op.h"
+
+namespace vqllm {
+
+/// The whole file of an op on a KV cache. The same plan gives the same bytes.
+std::string EmitKvFile(const KvPlan& plan);
+
+namespace internal {
+KernelText EmitAttention(const KvPlan& plan);
+KernelText EmitKvAppend(const KvPlan& plan);
+KernelText EmitAttentionPrefill(const KvPlan& plan);
+
+/// Parts that the kernels share.
+std::string KvParameters(const KvPlan& plan, size_t launch);  ///< declarations
+std::string KvConstants(const KvPlan& plan);                  ///< shape of the cache and of the queries
+std::string KvRotation(const KvPlan& plan);  ///< ToFloat and Rotated(head, channel, [rope, position])
+/// Struct Span and StoredSpan(row, split): which stored positions a split reads.
+std::string KvSpans(const KvPlan& plan);
+/// The arguments of Rotated behind the channel: ", rope, position" or nothing.
+std::string KvRotationArguments(const KvPlan& plan, const std::string& position);
+KvSidePlan ExactSide(const KvPlan& plan);
+}  // namespace internal
+}  // namespace vqllm
