@@ -16,6 +16,11 @@ std::string Command(const Plan& plan) {
   if (plan.activation == DType::kBF16) command += " --activation bf16";
   if (plan.bias) command += " --bias";
   if (plan.level != Level::kBest) command += fmt::format(" --level {}", ToString(plan.level));
+  for (const PinOption& pin : kPinOptions) {
+    if (plan.pins.*pin.value != 0) command += fmt::format(" --{} {}", pin.name, plan.pins.*pin.value);
+  }
+  if (plan.pins.compute) command += fmt::format(" --compute {}", ToString(*plan.pins.compute));
+  if (plan.pins.fusion) command += fmt::format(" --fusion {}", ToString(*plan.pins.fusion));
   return command;
 }
 
@@ -117,7 +122,7 @@ std::string EmitFile(const Plan& plan) {
   }
   writer.Gap();
   writer.Write(kernel.kernels);
-  return writer.text();
+  return AlignComments(writer.text());
 }
 
 }  // namespace vqllm

@@ -35,23 +35,5 @@ KernelText EmitDequant(const Plan& plan);
 KernelText EmitLinear(const Plan& plan);  ///< gemv and gemm: one of the two below
 KernelText EmitFmaKernel(const Plan& plan);
 KernelText EmitMmaKernel(const Plan& plan);
-
-/// Parts that the kernels share.
-std::string ElementType(DType dtype);                     ///< "__half" or "__nv_bfloat16"
-std::string Parameters(const Plan& plan, size_t launch);  ///< declarations, comma and line break between
-std::string LayoutConstants(const Plan& plan);
-std::string StepConstants(const Plan& plan);
-std::string CodebookStage(const Plan& plan);  ///< call of LoadCodebook, or nothing
-std::string CodebookIndexExpression(const Plan& plan, const std::string& row, const std::string& col);
-std::string ScaleFunction(const Plan& plan);         ///< ScaleAt(scales, row, col), or nothing
-std::string WeightType(const WeightLayout& layout);  ///< "uint4", "uint2", "unsigned"
-std::string SumPartialsKernel(const Plan& plan);
-/// Conversion of a float to the activation type: "__float2half_rn" or "__float2bfloat16_rn".
-std::string RoundCall(DType dtype);
-bool ScalesPerGroup(const Plan& plan);
-bool ScalesPerOutput(const Plan& plan);
-bool HasFactor(const Plan& plan);
-/// True where one scale covers a piece; else each unit has its own.
-bool ScalePerPiece(const Plan& plan);
 }  // namespace internal
 }  // namespace vqllm

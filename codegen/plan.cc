@@ -11,9 +11,6 @@
 namespace vqllm {
 namespace {
 
-constexpr const char* kComputes[] = {"store", "dequant_fma", "dequant_mma"};
-constexpr const char* kFusions[] = {"none", "shared", "zero_shuffle"};
-
 int CeilDiv(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 /// fp16 from piece to piece so that lanes at neighbouring pieces meet different banks: an odd number of
@@ -28,6 +25,8 @@ int PiecePitch(int cols) {
 int TokenPitch(const Plan& plan, int pieces) {
   const int used = pieces * plan.piece_pitch;
   if (plan.compute != Compute::kMma) return (used + 7) / 8 * 8;
+  // Rows of ldmatrix: an odd number of 16 bytes apart, eight of them meet different banks.
+  if (plan.fusion != Fusion::kZeroShuffle) return ((used + 7) / 8 | 1) * 8;
   int pitch = (used + 63) / 64 * 64 + 32;
   if (pitch - 64 >= used) pitch -= 64;
   return pitch;
@@ -58,7 +57,9 @@ void CompletePlan(Plan& plan, const GpuSpec& gpu) {
   plan.reduce_bytes = 0;
   if (plan.compute != Compute::kStore) {
     plan.x_step_cols = plan.step_groups * layout.lanes_k * layout.ChunkCols();
-    plan.piece_pitch = PiecePitch(layout.PieceCols());
+    // ldmatrix reads columns in their order.
+    const bool ordered = plan.fusion == Fusion::kShared || plan.fusion == Fusion::kRegisterShuffle;
+    plan.piece_pitch = ordered ? layout.PieceCols() : PiecePitch(layout.PieceCols());
     const int pieces =
         plan.x_step_cols / layout.PieceCols() + (plan.ragged && plan.compute == Compute::kFma ? 1 : 0);
     plan.token_pitch = TokenPitch(plan, pieces);
@@ -66,9 +67,17 @@ void CompletePlan(Plan& plan, const GpuSpec& gpu) {
     for (plan.x_vector = 8; plan.k % plan.x_vector != 0 || layout.PieceCols() % plan.x_vector != 0;)
       plan.x_vector /= 2;
     if (plan.compute == Compute::kMma)
-      plan.reduce_bytes = plan.warps_k * plan.token_tile * (plan.BlockRows() + 8) * 4;
+      plan.reduce_bytes = plan.warps_k * plan.token_tile * (plan.BlockRows() + 4) * 4;
   }
-  plan.shared_bytes = std::max(plan.codebook_bytes + plan.x_bytes, plan.reduce_bytes);
+  plan.weight_bytes = 0;
+  if (plan.fusion == Fusion::kShared)
+    plan.weight_bytes =
+        plan.Threads() / 32 * layout.TileRows() * (layout.lanes_k * layout.PieceCols() + 8) * 2;
+  plan.shared_bytes = std::max(plan.codebook_bytes + plan.x_bytes + plan.weight_bytes, plan.reduce_bytes);
+  if (plan.fusion == Fusion::kRegisterShuffle && (layout.unit_rows > 1 || layout.PieceCols() % 8 != 0)) {
+    Fail("plan: fusion: found register_shuffle for pieces of {} columns, allowed: multiples of 8",
+         layout.unit_rows > 1 ? 1 : layout.PieceCols());
+  }
 
   const ArchLimits& limits = LimitsOf(gpu.arch);
   if (plan.shared_bytes > limits.shared_block) {
@@ -123,9 +132,6 @@ void CompletePlan(Plan& plan, const GpuSpec& gpu) {
   sum.parameters.emplace_back("y");
   plan.launches.push_back(sum);
 }
-
-const char* ToString(Compute compute) { return kComputes[static_cast<size_t>(compute)]; }
-const char* ToString(Fusion fusion) { return kFusions[static_cast<size_t>(fusion)]; }
 
 std::string ToJson(const Plan& plan) {
   nlohmann::ordered_json json;

@@ -9,20 +9,6 @@
 
 namespace vqllm {
 
-/// What the decoded weights are used for.
-enum class Compute : uint8_t {
-  kStore,  ///< written out (dequant)
-  kFma,    ///< fp32 fused multiply-add, one lane a row and a share of the columns
-  kMma,    ///< mma.sync m16n8k16, fp32 accumulators: rows of W are the 16, tokens the 8
-};
-
-/// How decoded weights get to where the arithmetic wants them.
-enum class Fusion : uint8_t {
-  kNone,         ///< the decoding lane computes
-  kShared,       ///< through shared memory, read back with ldmatrix
-  kZeroShuffle,  ///< the offline order of the codes makes the decoded layout the fragment of the mma
-};
-
 /// Where the entries of one stage live. Entries below `held` are in the registers of a warp, lane l holding
 /// entry l; those below `shared` in shared memory, `replicas` times; the others in global memory (L2).
 struct StageTier {
@@ -59,6 +45,7 @@ struct Plan {
   std::string gpu;
   int arch = 80;
   Level level = Level::kBest;
+  PlanPins pins;  ///< what of the choices below the caller fixed
 
   Compute compute = Compute::kFma;
   Fusion fusion = Fusion::kNone;
@@ -100,8 +87,5 @@ void CompletePlan(Plan& plan, const GpuSpec& gpu);
 
 /// Canonical JSON: fixed order of keys, no spaces, no floating point.
 std::string ToJson(const Plan& plan);
-
-const char* ToString(Compute compute);
-const char* ToString(Fusion fusion);
 
 }  // namespace vqllm

@@ -19,6 +19,7 @@ constexpr int kXBudget = 32 * 1024;  // bytes of activations that a block of the
 /// The free choices of one candidate.
 struct Choice {
   Compute compute = Compute::kFma;
+  Fusion fusion = Fusion::kNone;
   int warps_n = 4;
   int warps_k = 1;
   int row_slots = 1;
@@ -137,8 +138,9 @@ Plan Build(const Request& request, const Choice& choice) {
   plan.gpu = request.gpu.name;
   plan.arch = request.gpu.arch;
   plan.level = request.level;
+  plan.pins = request.pins;
   plan.compute = choice.compute;
-  plan.fusion = choice.compute == Compute::kMma ? Fusion::kZeroShuffle : Fusion::kNone;
+  plan.fusion = choice.fusion;
   plan.warps_n = choice.warps_n;
   plan.warps_k = choice.warps_k;
   plan.split = choice.split;
@@ -261,6 +263,7 @@ void Enumerate(const Request& request, std::vector<Choice>& choices) {
       base.chunk_pieces = pieces;
       if (request.op == OpKind::kDequant) {
         base.compute = Compute::kStore;
+        base.fusion = Fusion::kNone;
         for (const int warps : {4, 8}) {
           base.warps_n = Pinned(pins.warps_n, warps);
           for (const int split : {1, 4}) {
@@ -271,8 +274,10 @@ void Enumerate(const Request& request, std::vector<Choice>& choices) {
         continue;
       }
       const bool fma = request.m <= 4 || !mma_able;
-      if (fma) {
+      if (fma && pins.compute.value_or(Compute::kFma) == Compute::kFma &&
+          pins.fusion.value_or(Fusion::kNone) == Fusion::kNone) {
         base.compute = Compute::kFma;
+        base.fusion = Fusion::kNone;
         base.token_tile =
             Pinned(pins.token_tile, static_cast<int>(std::min<int64_t>(request.m, unit.rows > 4 ? 2 : 4)));
         for (const int warps : {4, 8, 16}) {
@@ -289,8 +294,10 @@ void Enumerate(const Request& request, std::vector<Choice>& choices) {
           }
         }
       }
-      if (mma_able && request.m > 1) {
+      if (mma_able && request.m > 1 && pins.compute.value_or(Compute::kMma) == Compute::kMma &&
+          pins.fusion != Fusion::kNone) {
         base.compute = Compute::kMma;
+        base.fusion = pins.fusion.value_or(Fusion::kZeroShuffle);
         for (const int tokens : {8, 16, 32, 64, 128}) {
           if (tokens > 8 && tokens / 2 >= request.m) continue;
           for (const int slots : {2, 4}) {

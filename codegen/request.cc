@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::string_view kOps[] = {"dequant", "gemv", "gemm"};
 constexpr std::string_view kLevels[] = {"gc", "sc", "o1", "o2", "o3", "o4", "best"};
+constexpr std::string_view kComputes[] = {"store", "dequant_fma", "dequant_mma"};
+constexpr std::string_view kFusions[] = {"none", "shared", "register_shuffle", "zero_shuffle"};
 
 // 2^18 outputs and inputs: three times the largest layer in use; keeps every index of a row below 2^31.
 constexpr int64_t kMaxSide = 1 << 18;
@@ -31,8 +33,12 @@ void CheckRange(std::string_view field, int64_t found, int64_t high) {
 
 const char* ToString(OpKind op) { return kOps[static_cast<size_t>(op)].data(); }
 const char* ToString(Level level) { return kLevels[static_cast<size_t>(level)].data(); }
+const char* ToString(Compute compute) { return kComputes[static_cast<size_t>(compute)].data(); }
+const char* ToString(Fusion fusion) { return kFusions[static_cast<size_t>(fusion)].data(); }
 OpKind ParseOp(std::string_view text) { return static_cast<OpKind>(Find(kOps, text, "op")); }
 Level ParseLevel(std::string_view text) { return static_cast<Level>(Find(kLevels, text, "level")); }
+Compute ParseCompute(std::string_view text) { return static_cast<Compute>(Find(kComputes, text, "compute")); }
+Fusion ParseFusion(std::string_view text) { return static_cast<Fusion>(Find(kFusions, text, "fusion")); }
 
 void Validate(const Request& request) {
   Validate(request.format);
@@ -46,17 +52,10 @@ void Validate(const Request& request) {
     Fail("request: bias: found true, allowed: false for dequant");
   if (request.gpu.arch == 0) Fail("request: gpu: found none, allowed: a name of the table or a JSON object");
   LimitsOf(request.gpu.arch);
-  const struct {
-    const char* field;
-    int value;
-    int high;
-  } pins[] = {{"warps_n", request.pins.warps_n, 16},        {"warps_k", request.pins.warps_k, 16},
-              {"row_slots", request.pins.row_slots, 8},     {"split", request.pins.split, 256},
-              {"token_tile", request.pins.token_tile, 128}, {"x_slots", request.pins.x_slots, 3},
-              {"replicas", request.pins.replicas, 32},      {"chunk_pieces", request.pins.chunk_pieces, 64}};
-  for (const auto& pin : pins) {
-    if (pin.value < 0 || pin.value > pin.high)
-      Fail("request: pin {}: found {}, allowed: 0 (free) to {}", pin.field, pin.value, pin.high);
+  for (const PinOption& pin : kPinOptions) {
+    const int found = request.pins.*pin.value;
+    if (found < 0 || found > pin.high)
+      Fail("request: pin {}: found {}, allowed: 0 (free) to {}", pin.name, found, pin.high);
   }
 }
 

@@ -29,6 +29,21 @@ enum class Level : uint8_t {
   kBest,  ///< the cheapest plan of all, what the paper lacks included
 };
 
+/// What the decoded weights are used for.
+enum class Compute : uint8_t {
+  kStore,  ///< written out (dequant)
+  kFma,    ///< fp32 fused multiply-add, one lane a row and a share of the columns
+  kMma,    ///< mma.sync m16n8k16, fp32 accumulators: rows of W are the 16, tokens the 8
+};
+
+/// How decoded weights get to where the arithmetic wants them.
+enum class Fusion : uint8_t {
+  kNone,             ///< the decoding lane computes
+  kShared,           ///< through shared memory, read back with ldmatrix
+  kRegisterShuffle,  ///< exchanged within the four lanes of a row (VQ-LLM, section VI-B)
+  kZeroShuffle,      ///< the offline order of the codes makes the decoded layout the fragment of the mma
+};
+
 /// Choices of a plan that the caller fixes; 0 leaves the choice to the planner.
 struct PlanPins {
   int warps_n = 0;       ///< warps of a block side by side over outputs
@@ -39,6 +54,26 @@ struct PlanPins {
   int x_slots = 0;       ///< buffers of the copy pipeline
   int replicas = 0;      ///< copies of each shared entry
   int chunk_pieces = 0;  ///< pieces of a chunk, see WeightLayout
+  std::optional<Compute> compute;
+  std::optional<Fusion> fusion;
+};
+
+/// The pins that are numbers: one table for checks, options of commands and the banner of emitted files.
+struct PinOption {
+  const char* name;  ///< of the option: "warps-n"
+  int PlanPins::*value;
+  int high;  ///< allowed: 0 to high
+  const char* help;
+};
+inline constexpr PinOption kPinOptions[] = {
+    {"warps-n", &PlanPins::warps_n, 16, "Warps of a block over outputs"},
+    {"warps-k", &PlanPins::warps_k, 16, "Warps of a block over the reduction"},
+    {"row-slots", &PlanPins::row_slots, 8, "Rows of codes a lane holds at once"},
+    {"split", &PlanPins::split, 256, "Blocks that share outputs"},
+    {"token-tile", &PlanPins::token_tile, 128, "Tokens of a block"},
+    {"x-slots", &PlanPins::x_slots, 3, "Buffers of the copy pipeline"},
+    {"replicas", &PlanPins::replicas, 32, "Copies of each entry in shared memory"},
+    {"chunk-pieces", &PlanPins::chunk_pieces, 64, "Pieces of a chunk"},
 };
 
 /// What is wanted: an op on a format at a shape, for a GPU.
@@ -59,9 +94,13 @@ struct Request {
 
 const char* ToString(OpKind op);
 const char* ToString(Level level);
+const char* ToString(Compute compute);
+const char* ToString(Fusion fusion);
 /// Throw Error that lists the allowed words.
 OpKind ParseOp(std::string_view text);
 Level ParseLevel(std::string_view text);
+Compute ParseCompute(std::string_view text);
+Fusion ParseFusion(std::string_view text);
 
 /// Throws Error that names the field of a request that is out of range. No size reaches a kernel that could
 /// overflow its 32-bit indices.

@@ -1,12 +1,15 @@
 #include "codegen/text.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "vq/base/check.h"
 
 namespace vqllm {
 namespace {
+
+constexpr size_t kLineColumns = 110;  // of emitted code
 
 std::vector<std::string> Lines(std::string_view raw) {
   std::vector<std::string> lines;
@@ -85,6 +88,63 @@ void TextWriter::Write(std::string_view raw, TextFields fields) {
 
 void TextWriter::Gap() {
   if (!text_.empty() && !text_.ends_with("\n\n")) text_ += '\n';
+}
+
+std::string FunctionHead(std::string_view before, const std::vector<std::string>& parameters) {
+  const std::string indent(before.size() + 1, ' ');
+  std::string text;
+  std::string line = std::string(before) + "(";
+  bool first = true;
+  for (const std::string& parameter : parameters) {
+    if (parameter.empty()) continue;
+    if (!first) line += ",";
+    if (!first && line.size() + 1 + parameter.size() + 3 > kLineColumns) {
+      text += line + "\n";
+      line = indent;
+    } else if (!first) {
+      line += " ";
+    }
+    line += parameter;
+    first = false;
+  }
+  return text + line + ") {\n";
+}
+
+std::string FunctionHead(std::string_view before, std::initializer_list<std::string> parameters) {
+  return FunctionHead(before, std::vector<std::string>(parameters));
+}
+
+std::string JoinTexts(std::initializer_list<std::string> texts) {
+  std::string joined;
+  for (const std::string& text : texts) {
+    if (!joined.empty() && !text.empty()) joined += '\n';
+    joined += text;
+  }
+  return joined;
+}
+
+std::string AlignComments(std::string_view text) {
+  std::vector<std::string> lines = Lines(text);
+  /// Where the comment behind a line's code begins, and where the code ends; npos without either.
+  const auto parts = [](const std::string& line) {
+    const size_t comment = line.find(" // ");
+    const size_t code = comment == std::string::npos ? comment : line.find_last_not_of(' ', comment);
+    return code == std::string::npos ? std::pair(code, code) : std::pair(comment + 1, code + 1);
+  };
+  for (size_t first = 0; first < lines.size();) {
+    size_t last = first;
+    size_t column = 0;
+    for (; last < lines.size() && parts(lines[last]).first != std::string::npos; ++last)
+      column = std::max(column, parts(lines[last]).second + 2);
+    for (size_t i = first; i < last; ++i) {
+      const auto [comment, code] = parts(lines[i]);
+      lines[i] = lines[i].substr(0, code) + std::string(column - code, ' ') + lines[i].substr(comment);
+    }
+    first = last + 1;
+  }
+  std::string out;
+  for (const std::string& line : lines) out += line + "\n";
+  return out;
 }
 
 std::string FillText(std::string_view raw, TextFields fields) {

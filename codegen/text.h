@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace vqllm {
 
@@ -39,5 +40,16 @@ class TextWriter {
 
 /// `raw` with the fields filled in and no other change than TextWriter's.
 std::string FillText(std::string_view raw, TextFields fields);
+
+/// `before(first, second) {`, broken between parameters where the line grows too long; empty ones are left
+/// out.
+std::string FunctionHead(std::string_view before, std::initializer_list<std::string> parameters);
+std::string FunctionHead(std::string_view before, const std::vector<std::string>& parameters);
+
+/// Those texts that are not empty, an empty line between.
+std::string JoinTexts(std::initializer_list<std::string> texts);
+
+/// Moves the comments that end neighbouring lines of code to one column, as clang-format does.
+std::string AlignComments(std::string_view text);
 
 }  // namespace vqllm

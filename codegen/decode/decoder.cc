@@ -1,6 +1,7 @@
 #include "codegen/decode/decoder.h"
 
 #include "vq/base/check.h"
+#include "vq/tensor.h"
 
 namespace vqllm {
 
@@ -52,6 +53,45 @@ std::string DecodeArguments(const Plan& plan, const std::string& index, const st
   if (IndexesCodebooks(plan)) arguments += index + ", ";
   if (UnitOf(plan.format).offset) arguments += offset + ", ";
   return arguments;
+}
+
+std::string LoadCodebookCall(const Plan& plan) {
+  if (!HasCodebook(plan.format)) return "";
+  bool shared = false;
+  for (const StageTier& tier : plan.stages) shared |= tier.shared > 0;
+  const int entry_words = plan.format.kind == FormatKind::kTable ? EntryWords(plan.format.subvector) : 1;
+  const std::string type = entry_words >= 4 ? "uint4" : entry_words == 2 ? "uint2" : "unsigned";
+  std::string arguments = "codebooks";
+  if (plan.format.kind == FormatKind::kLattice && plan.format.stages() == 2) arguments += ", factors";
+  if (shared) arguments += fmt::format(", reinterpret_cast<{}*>(shared)", type);
+  if (plan.segmented) {
+    const Scope& scope = plan.format.scope;
+    const int across = (plan.k + scope.cols - 1) / scope.cols;
+    const std::string segment = plan.layout.segments > 1 ? "segment" : "0";
+    arguments += scope.kind == ScopeKind::kTile ? fmt::format(", blockIdx.x * {} / {} * {} + {}",
+                                                              plan.BlockRows(), scope.rows, across, segment)
+                                                : ", " + segment;
+  }
+  return fmt::format("LoadCodebook({})", arguments);
+}
+
+std::string CodebookIndex(const Plan& plan, const std::string& row, const std::string& col) {
+  const Scope& scope = plan.format.scope;
+  // Padding lies behind the last row and column; its units read the last codebook.
+  const std::string r = fmt::format("min({}, kN - 1)", row);
+  const std::string c = fmt::format("min({}, kK - 1)", col);
+  switch (scope.kind) {
+    case ScopeKind::kTensor:
+      return "";
+    case ScopeKind::kTile:
+      return fmt::format("{} / {} * {} + {} / {}", r, scope.rows, (plan.k + scope.cols - 1) / scope.cols, c,
+                         scope.cols);
+    case ScopeKind::kInGroup:
+      return fmt::format("{} / {}", c, scope.cols);
+    case ScopeKind::kHeadChannel:
+      return fmt::format("{} / {}", c, plan.format.subvector);
+  }
+  VQLLM_CHECK(false);
 }
 
 }  // namespace vqllm

@@ -39,6 +39,10 @@ DecoderText EmitDecoder(const Plan& plan);
 /// The arguments of a call of DecodeUnit between `unit` and `pairs`, such as "book, "; `index` and `offset`
 /// are expressions.
 std::string DecodeArguments(const Plan& plan, const std::string& index, const std::string& offset);
+/// Call of LoadCodebook, of `segment` where a segment has codebooks of its own; nothing without codebooks.
+std::string LoadCodebookCall(const Plan& plan);
+/// The index of the codebook of weight (row, col), expressions both.
+std::string CodebookIndex(const Plan& plan, const std::string& row, const std::string& col);
 
 namespace internal {
 DecoderText EmitLookup(const Plan& plan);

@@ -26,7 +26,7 @@ DecoderText EmitLattice(const Plan& plan) {
     };
 
     // $load_comment$
-    __device__ __forceinline__ Codebook LoadCodebook(const unsigned* __restrict__ codebooks$factor_parameter$$shared_parameter$) {
+    $load_head$
       Codebook book;
       $load$
       $factor_load$
@@ -34,14 +34,17 @@ DecoderText EmitLattice(const Plan& plan) {
     }
 
     // One unit: eight weights$stages$.
-    __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[4]) {
+    __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
+                                               unsigned (&pairs)[4]) {
       $decode$
     }
   )",
       {{"factor_comment", two ? ", and the factor of the second stage, twice as fp16" : ""},
        {"factor_member", two ? "unsigned factor;" : ""},
-       {"factor_parameter", two ? ", const float* __restrict__ factors" : ""},
-       {"shared_parameter", shared ? ", unsigned* shared" : ""},
+       {"load_head",
+        FunctionHead("__device__ __forceinline__ Codebook LoadCodebook",
+                     {"const unsigned* __restrict__ codebooks",
+                      two ? "const float* __restrict__ factors" : "", shared ? "unsigned* shared" : ""})},
        {"load_comment",
         shared ? "Copies the table into shared memory, each entry kCopies times; a barrier must follow."
                : "The table stays in global memory, whence the caches serve it."},
@@ -59,6 +62,7 @@ DecoderText EmitLattice(const Plan& plan) {
                               unsigned fine[4];
                               DecodeE8P($first$, codes & 0xff, pairs);
                               DecodeE8P($second$, codes >> 16 & 0xff, fine);
+                              #pragma unroll
                               for (int j = 0; j < 4; ++j) pairs[j] = FmaPairs(fine[j], book.factor, pairs[j]);
                             )",
                                  {{"first", shared ? "book.entries[(codes >> 8 & 0xff) * kCopies]"

@@ -46,10 +46,10 @@ std::string StageLoad(const Plan& plan, const EntryType& entry, int stage, int64
   const bool many = plan.format.scope.kind != ScopeKind::kTensor && plan.segmented;
   const int stage_vectors = tier.entries * entry.vectors;
   std::string text =
-      FillText("const $type$* from$s$ = codebooks + $at$$index$;",
+      FillText("const $type$* from$s$ = codebooks$at$$index$;",
                {{"type", entry.type},
                 {"s", stage},
-                {"at", global_at},
+                {"at", global_at == 0 ? std::string() : fmt::format(" + {}", global_at)},
                 {"index", many ? fmt::format(" + static_cast<long long>(index) * {}", stage_vectors)
                                : std::string()}});
   if (ReadsGlobal(tier)) text += fmt::format("book.global{0} = from{0};\n", stage);
@@ -72,12 +72,13 @@ std::string StageLoad(const Plan& plan, const EntryType& entry, int stage, int64
     text += FillText(
         R"(
       for (int i = threadIdx.x; i < $count$; i += kThreads) {
-        shared[$at$ + i] = __ldg(from$s$ + $source$);
+        shared[$at$i] = __ldg(from$s$ + $source$);
       }
-      book.shared$s$ = shared + $at$$own$;
+      book.shared$s$ = shared$behind$$own$;
     )",
         {{"s", stage},
-         {"at", shared_at},
+         {"at", shared_at == 0 ? std::string() : fmt::format("{} + ", shared_at)},
+         {"behind", shared_at == 0 ? std::string() : fmt::format(" + {}", shared_at)},
          {"count", tier.shared * entry.vectors * tier.replicas},
          {"source", entry.vectors == 1
                         ? (tier.replicas == 1 ? std::string("i") : fmt::format("i / {}", tier.replicas))
@@ -176,36 +177,40 @@ DecoderText EmitLookup(const Plan& plan) {
   const bool many = f.scope.kind != ScopeKind::kTensor && plan.segmented;
   out.constants = FillText("constexpr int kUnitBits = $bits$;  // the codes of all stages of one subvector",
                            {{"bits", unit.bits}});
-  out.functions = FillText(R"(
+  out.functions = FillText(
+      R"(
     // Where the entries of each stage are read from.
     struct Codebook {
       $members$
     };
 
     // $comment$
-    __device__ __forceinline__ Codebook LoadCodebook(const $type$* __restrict__ codebooks$shared$$index$) {
+    $load_head$
       Codebook book;
       $load$
       return book;
     }
 
     // One unit: $v$ weights$axis$, the sum of an entry of each stage.
-    __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book$unit_index$, unsigned (&pairs)[$pairs$]) {
+    $decode_head$
       $decode$
     }
   )",
-                           {{"members", members},
-                            {"comment", shared ? "Copies entries into shared memory; a barrier must follow."
-                                               : "No entry is copied: the caches serve them."},
-                            {"type", entry.type},
-                            {"shared", shared ? fmt::format(", {}* shared", entry.type) : std::string()},
-                            {"index", many ? ", int index" : ""},
-                            {"load", load},
-                            {"v", f.subvector},
-                            {"axis", f.axis == Axis::kOut ? " of one column" : " of one row"},
-                            {"unit_index", IndexesCodebooks(plan) ? ", int index" : ""},
-                            {"pairs", unit.Pairs()},
-                            {"decode", decode}});
+      {{"members", members},
+       {"comment", shared ? "Copies entries into shared memory; a barrier must follow."
+                          : "No entry is copied: the caches serve them."},
+       {"load_head",
+        FunctionHead("__device__ __forceinline__ Codebook LoadCodebook",
+                     {fmt::format("const {}* __restrict__ codebooks", entry.type),
+                      shared ? fmt::format("{}* shared", entry.type) : "", many ? "int index" : ""})},
+       {"load", load},
+       {"v", f.subvector},
+       {"axis", f.axis == Axis::kOut ? " of one column" : " of one row"},
+       {"decode_head", FunctionHead("__device__ __forceinline__ void DecodeUnit",
+                                    {"const unsigned* words", "int unit", "const Codebook& book",
+                                     IndexesCodebooks(plan) ? "int index" : "",
+                                     fmt::format("unsigned (&pairs)[{}]", unit.Pairs())})},
+       {"decode", decode}});
   return out;
 }
 

@@ -16,6 +16,7 @@ std::string SymmetricOffset(int bits) {
 std::string PairedBody(int bits) {
   if (bits == 3) {
     return R"(
+      #pragma unroll
       for (int j = 0; j < 15; ++j) {
         pairs[j] = SubPairs(MaskedHalf(words[3 * unit + j / 5] >> 3 * (j % 5), 0x00070007u), offset);
       }
@@ -27,6 +28,7 @@ std::string PairedBody(int bits) {
   }
   return FillText(
       R"(
+      #pragma unroll
       for (int j = 0; j < $pairs$; ++j) {
         pairs[j] = SubPairs(MaskedHalf(words[unit] >> $bits$ * j, $mask$), offset);
       }
@@ -44,6 +46,7 @@ DecoderText EmitScalar(const Plan& plan) {
     out.functions = FillText(R"(
       // One unit: eight $type$ weights as they are stored.
       __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, unsigned (&pairs)[4]) {
+        #pragma unroll
         for (int j = 0; j < 4; ++j) pairs[j] = words[4 * unit + j];
       }
     )",
@@ -63,6 +66,7 @@ DecoderText EmitScalar(const Plan& plan) {
   } else if (f.bits == 8 && unit.cols == 8) {
     comment = "// One unit: eight bytes; a byte under 0x64 is the fp16 value 1024 + byte.";
     body = R"(
+      #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const unsigned two = __byte_perm(words[2 * unit + j / 2], 0x64646464u, j % 2 == 0 ? 0x4140 : 0x4342);
         pairs[j] = SubPairs(two, offset);
@@ -79,6 +83,7 @@ DecoderText EmitScalar(const Plan& plan) {
     )",
                                      {{"bits", f.bits}})
                           : FillText(R"(
+      #pragma unroll
       for (int j = 0; j < $pairs$; ++j) {
         const unsigned low = Bits(words, (unit * $cols$ + 2 * j) * $bits$, $bits$);
         const unsigned high = Bits(words, (unit * $cols$ + 2 * j + 1) * $bits$, $bits$);
@@ -91,18 +96,20 @@ DecoderText EmitScalar(const Plan& plan) {
                                    ? ""
                                    : FillText("const unsigned offset = $value$;  // 1024 + zero point, twice",
                                               {{"value", SymmetricOffset(f.bits)}});
-  out.functions = FillText(R"(
+  out.functions = FillText(
+      R"(
     $comment$
-    __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, $offset$unsigned (&pairs)[$pairs$]) {
+    $head$
       $constant$
       $body$
     }
   )",
-                           {{"comment", comment},
-                            {"offset", unit.offset ? "unsigned offset, " : ""},
-                            {"pairs", unit.Pairs()},
-                            {"constant", constant},
-                            {"body", body}});
+      {{"comment", comment},
+       {"head", FunctionHead("__device__ __forceinline__ void DecodeUnit",
+                             {"const unsigned* words", "int unit", unit.offset ? "unsigned offset" : "",
+                              fmt::format("unsigned (&pairs)[{}]", unit.Pairs())})},
+       {"constant", constant},
+       {"body", body}});
   return out;
 }
 

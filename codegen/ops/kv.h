@@ -3,7 +3,7 @@
 #include <string>
 
 #include "codegen/kv/plan.h"
-#include "codegen/op.h"
+#include "codegen/ops/parts.h"
 
 namespace vqllm {
 

@@ -1,5 +1,5 @@
 // gemv and gemm: one computation, two kernels; the plan says which.
-#include "codegen/op.h"
+#include "codegen/ops/parts.h"
 #include "vq/base/check.h"
 
 namespace vqllm::internal {

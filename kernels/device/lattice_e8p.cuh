@@ -8,6 +8,7 @@ __device__ __forceinline__ void DecodeE8P(unsigned packed, unsigned signs, unsig
   signs ^= parity;
   const unsigned spread = (signs & 0xf) | (signs & 0xf0) << 12;  // signs of even values low, of odd ones high
   const unsigned shift = 0x34003400u | parity * 0x80008000u;     // +1/4 or -1/4, twice
+  #pragma unroll
   for (int j = 0; j < 4; ++j) {
     // (1024 + nibble) / 2 - 516 = (nibble - 8) / 2, exact in fp16.
     const unsigned magnitude = FmaPairs(MaskedHalf(packed >> 4 * j, 0x000f000fu), 0x38003800u, 0xe008e008u);

@@ -16,14 +16,10 @@ void RequestOptions::Add(CLI::App& command) {
   command.add_option("--activation", activation, "fp16 or bf16")->capture_default_str();
   command.add_flag("--bias", bias, "Add a bias of the outputs");
   const char* group = "Pins: choices that the planner must keep (0: free)";
-  command.add_option("--warps-n", pins.warps_n, "Warps of a block over outputs")->group(group);
-  command.add_option("--warps-k", pins.warps_k, "Warps of a block over the reduction")->group(group);
-  command.add_option("--row-slots", pins.row_slots, "Rows of codes a lane holds at once")->group(group);
-  command.add_option("--split", pins.split, "Blocks that share outputs")->group(group);
-  command.add_option("--token-tile", pins.token_tile, "Tokens of a block")->group(group);
-  command.add_option("--x-slots", pins.x_slots, "Buffers of the copy pipeline")->group(group);
-  command.add_option("--replicas", pins.replicas, "Copies of each entry in shared memory")->group(group);
-  command.add_option("--chunk-pieces", pins.chunk_pieces, "Pieces of a chunk")->group(group);
+  for (const PinOption& pin : kPinOptions)
+    command.add_option(std::string("--") + pin.name, pins.*pin.value, pin.help)->group(group);
+  command.add_option("--compute", compute, "dequant_fma, dequant_mma")->group(group);
+  command.add_option("--fusion", fusion, "none, shared, register_shuffle, zero_shuffle")->group(group);
 }
 
 Request RequestOptions::Make() const {
@@ -40,6 +36,8 @@ Request RequestOptions::Make() const {
   request.activation = activation == "bf16" ? DType::kBF16 : DType::kF16;
   request.bias = bias;
   request.pins = pins;
+  if (!compute.empty()) request.pins.compute = ParseCompute(compute);
+  if (!fusion.empty()) request.pins.fusion = ParseFusion(fusion);
   Validate(request);
   return request;
 }

@@ -20,6 +20,8 @@ struct RequestOptions {
   std::string activation = "fp16";
   bool bias = false;
   PlanPins pins;
+  std::string compute;  ///< empty: free
+  std::string fusion;   ///< empty: free
 
   void Add(CLI::App& command);
   /// Throws Error that names the option.

@@ -15,6 +15,7 @@ struct Golden {
   int m, n, k;
   const char* gpu;
   Level level = Level::kBest;
+  std::optional<Fusion> fusion = {};
 };
 
 constexpr Golden kGolden[] = {
@@ -29,6 +30,9 @@ constexpr Golden kGolden[] = {
     {"gemv_vq6_10_2_tile", OpKind::kGemv, "VQ<6,10,2>-tile96x192", 1, 384, 768, "a100"},
     {"gemm_int4_g128", OpKind::kGemm, "int4-g128", 64, 4096, 4096, "a100"},
     {"gemm_aqlm_2x8", OpKind::kGemm, "aqlm-2x8", 1024, 4096, 4096, "h100"},
+    {"gemm_gptvq_2_shared", OpKind::kGemm, "gptvq-2", 64, 4096, 4096, "a100", Level::kBest, Fusion::kShared},
+    {"gemm_aqlm_2x8_shuffle", OpKind::kGemm, "aqlm-2x8", 64, 4096, 4096, "rtx4090", Level::kBest,
+     Fusion::kRegisterShuffle},
     {"dequant_quip_2", OpKind::kDequant, "quip-2", 1, 4096, 4096, "rtx5090"},
 };
 
@@ -44,6 +48,7 @@ TEST_P(GoldenFile, TextIsUnchanged) {
   request.k = golden.k;
   request.gpu = ParseGpu(golden.gpu);
   request.level = golden.level;
+  request.pins.fusion = golden.fusion;
   const std::string text = Generate(request).text;
   const std::filesystem::path path =
       test::SourceDir() / "tests" / "golden" / (std::string(golden.name) + ".cu");
@@ -51,6 +56,14 @@ TEST_P(GoldenFile, TextIsUnchanged) {
   ASSERT_TRUE(std::filesystem::exists(path)) << "VQLLM_UPDATE_GOLDEN=1 makes it";
   EXPECT_EQ(text, ReadTextFile(path)) << "VQLLM_UPDATE_GOLDEN=1 accepts the change";
   EXPECT_EQ(text, Generate(request).text) << "the same request gives the same bytes";
+  // Lines that a screen shows whole; the format's JSON stays in one piece.
+  for (size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = text.find('\n', at);
+    const std::string line = text.substr(at, end - at);
+    if (!line.starts_with("//")) {
+      EXPECT_LE(line.size(), 120u) << line;
+    }
+  }
   // No macro, no template, no header that NVRTC lacks.
   EXPECT_EQ(text.find("#define"), std::string::npos);
   EXPECT_EQ(text.find("template"), std::string::npos);

@@ -18,6 +18,11 @@ TEST(FillText, FieldsTakeTheirPlaceAndIndentation) {
 
 TEST(FillText, AFieldWithoutValueIsOurFault) { EXPECT_DEATH(FillText("$absent$", {}), "no field absent"); }
 
+TEST(AlignComments, NeighboursShareAColumn) {
+  EXPECT_EQ(AlignComments("a;  // one\nbcd; // two\n\n  e;   // three\n// four\nf;\n"),
+            "a;    // one\nbcd;  // two\n\n  e;  // three\n// four\nf;\n");
+}
+
 TEST(TextWriter, GapsDoNotPileUp) {
   TextWriter writer;
   writer.Write("a");

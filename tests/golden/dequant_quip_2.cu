@@ -23,24 +23,24 @@ constexpr int kThreads = 128;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
 constexpr int kRowTiles = 4096;
-constexpr int kRowSlots = 1;      // rows of codes that a lane holds at once
+constexpr int kRowSlots = 1;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
-constexpr int kPlanes = 1;        // loads of a chunk
-constexpr int kChunkWords = 2;    // 32-bit words of a chunk
-constexpr int kPieces = 4;        // of a chunk
+constexpr int kPlanes = 1;      // loads of a chunk
+constexpr int kChunkWords = 2;  // 32-bit words of a chunk
+constexpr int kPieces = 4;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
-constexpr int kPairs = 4;         // registers of a decoded unit, two values each
+constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
 constexpr int kTileVectors = 128;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 4;
-constexpr int kBlockSteps = 4;  // of one block
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 128;  // of a row
 
 // Two fp16 values in one register.
@@ -73,6 +73,7 @@ __device__ __forceinline__ void DecodeE8P(unsigned packed, unsigned signs, unsig
   signs ^= parity;
   const unsigned spread = (signs & 0xf) | (signs & 0xf0) << 12;  // signs of even values low, of odd ones high
   const unsigned shift = 0x34003400u | parity * 0x80008000u;     // +1/4 or -1/4, twice
+  #pragma unroll
   for (int j = 0; j < 4; ++j) {
     // (1024 + nibble) / 2 - 516 = (nibble - 8) / 2, exact in fp16.
     const unsigned magnitude = FmaPairs(MaskedHalf(packed >> 4 * j, 0x000f000fu), 0x38003800u, 0xe008e008u);
@@ -93,57 +94,57 @@ __device__ __forceinline__ Codebook LoadCodebook(const unsigned* __restrict__ co
 }
 
 // One unit: eight weights.
-__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[4]) {
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
+                                           unsigned (&pairs)[4]) {
   const unsigned code = words[unit / 2] >> (unit % 2 * 16);
   DecodeE8P(__ldg(book.entries + (code >> 8 & 0xff)), code & 0xff, pairs);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 3)
-dequant(const uint2* __restrict__ codes, const unsigned* __restrict__ codebooks, const float* __restrict__ factors, __half* __restrict__ w) {
-  const int lane = threadIdx.x % 32;
-  const int row_lane = lane / kColumnLanes;
-  const int column_lane = lane % kColumnLanes;
+dequant(const uint2* __restrict__ codes, const unsigned* __restrict__ codebooks,
+        const float* __restrict__ factors, __half* __restrict__ w) {
+  const int column_lane = threadIdx.x % 32;
   const int tile = blockIdx.x * 4 + threadIdx.x / 32;  // a warp works on one row tile
+  const int first_row = tile * kRowSlots;
   const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
   // 1. The codebook.
   const Codebook book = LoadCodebook(codebooks);
 
-  const int first_step = blockIdx.z * kBlockSteps;
-  const int last_step = min(first_step + kBlockSteps, kSteps);
+  const int first_step = 0;
+  const int last_step = kSteps;
   for (int step = first_step; step < last_step; ++step) {
     const int first_chunk = step * kStepChunks;
+    const int first_column = step * kStepColumns;
     for (int g = 0; g < kStepGroups; ++g) {
       // 2. Codes of all rows; lanes behind the last chunk read none.
-      const int lanes = min(kColumnLanes, kChunks - first_chunk - g * kColumnLanes);
-      const bool active = column_lane < lanes && tile < kRowTiles;
       unsigned words[kRowSlots][kChunkWords];
-      const uint2* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + row_lane * lanes + column_lane;
+      const uint2* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          const uint2 vector = active ? __ldcs(at + (r * kPlanes + p) * kRowLanes * lanes) : make_uint2(0, 0);
-          words[r][p * 2 + 0] = vector.x;
-          words[r][p * 2 + 1] = vector.y;
+          const uint2 vector = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
+          words[r][2 * p] = vector.x;
+          words[r][2 * p + 1] = vector.y;
         }
       }
 
       // 3. Decode and write unit after unit.
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
-        const int row = ((tile * kRowSlots + r) * kRowLanes + row_lane);
+        const int row = first_row + r;
         #pragma unroll
         for (int u = 0; u < kPieces * kPieceUnits; ++u) {
-          const int piece = g * kColumnLanes * kPieces + u / kPieceUnits * lanes + column_lane;
-          const int column = first_chunk * kPieces * kPieceColumns + piece * kPieceColumns + u % kPieceUnits * kUnitColumns;
+          const int piece = g * kColumnLanes * kPieces + u / kPieceUnits * kColumnLanes + column_lane;
+          const int column = first_column + piece * kPieceColumns + u % kPieceUnits * kUnitColumns;
           const float scale = factors[0];
           unsigned pairs[kPairs];
           DecodeUnit(words[r], u, book, pairs);
           #pragma unroll
           for (int i = 0; i < kPairs; ++i) {
             const float2 two = HalfFloats(pairs[i]);
-            if (active && row < kN && column + 2 * i < kK) {
+            if (row < kN && column + 2 * i < kK) {
               *reinterpret_cast<__half2*>(w + row * static_cast<long long>(kK) + column + 2 * i) =
                   __floats2half2_rn(scale * two.x, scale * two.y);
             }

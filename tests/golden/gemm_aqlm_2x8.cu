@@ -23,42 +23,43 @@ constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
 constexpr int kRowTiles = 128;
-constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
-constexpr int kPlanes = 1;        // loads of a chunk
-constexpr int kChunkWords = 1;    // 32-bit words of a chunk
-constexpr int kPieces = 2;        // of a chunk
+constexpr int kPlanes = 1;      // loads of a chunk
+constexpr int kChunkWords = 1;  // 32-bit words of a chunk
+constexpr int kPieces = 2;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
-constexpr int kPairs = 4;         // registers of a decoded unit, two values each
+constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
 constexpr int kTileVectors = 8192;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 64;
-constexpr int kBlockSteps = 64;  // of one block
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 256;  // of a row
 
-// Activations in shared memory: 2 slots of one step each. Pieces and tokens lie so far apart that the eight
-// lanes of one 16-byte access meet different banks.
-constexpr int kM = 1024;       // tokens
+// Activations in shared memory: 2 slots of one step each. Pieces and tokens lie so far apart that the
+// eight lanes of one 16-byte access meet different banks.
+constexpr int kM = 1024;     // tokens
 constexpr int kTokens = 64;  // of a block
-constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 96;
+constexpr int kFragmentUnits = 1;  // units whose activations are read at once
+constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
+constexpr int kCodebookBytes = 65536;  // before the activations
 constexpr int kSlots = 2;
 constexpr int kSlotValues = kTokens * kTokenPitch;
-constexpr int kFragmentUnits = 1;  // units that are whole steps of four columns a lane
-constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
-constexpr int kWarpsN = 8;  // warps side by side over outputs
-constexpr int kWarpsK = 1;  // warps that share outputs, a group of each step each
-constexpr int kBlockRows = kWarpsN * kRowSlots * kRowLanes;
-constexpr int kSumPitch = kBlockRows + 8;  // floats from token to token of the sums
-constexpr int kCodebookBytes = 65536;  // before the activations
+constexpr int kWarpsN = 8;        // warps side by side over outputs
+constexpr int kWarpsK = 1;        // warps that share outputs, a group of each step each
+constexpr int kRowFragments = 2;  // of 16 rows of W, of a warp
+constexpr int kTileRows = 16 * kRowFragments;
+constexpr int kBlockRows = kWarpsN * kTileRows;
+constexpr int kSumPitch = kBlockRows + 4;  // floats from token to token of the sums
 
 static_assert(kTokens % 8 == 0, "fragment B has eight tokens");
 static_assert(kFragmentColumns % 4 == 0, "a lane gives four columns to an mma");
@@ -115,11 +116,11 @@ struct Codebook {
 // Copies entries into shared memory; a barrier must follow.
 __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks, uint4* shared) {
   Codebook book;
-  const uint4* from0 = codebooks + 0;
+  const uint4* from0 = codebooks;
   for (int i = threadIdx.x; i < 2048; i += kThreads) {
-    shared[0 + i] = __ldg(from0 + i / 8);
+    shared[i] = __ldg(from0 + i / 8);
   }
-  book.shared0 = shared + 0 + threadIdx.x % 8;
+  book.shared0 = shared + threadIdx.x % 8;
   const uint4* from1 = codebooks + 256;
   for (int i = threadIdx.x; i < 2048; i += kThreads) {
     shared[2048 + i] = __ldg(from1 + i / 8);
@@ -129,7 +130,8 @@ __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codeb
 }
 
 // One unit: 8 weights of one row, the sum of an entry of each stage.
-__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[4]) {
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
+                                           unsigned (&pairs)[4]) {
   const unsigned code0 = Bits(words, unit * kUnitBits, 8);
   const uint4 entry0 = book.shared0[code0 * 8];
   pairs[0] = entry0.x;
@@ -144,56 +146,62 @@ __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, cons
   pairs[3] = AddPairs(pairs[3], entry1.w);
 }
 
-// Starts the copies of kStepColumns activations of each token from `first_column` on; zeros behind the last column.
-__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared, int first_column, int first_token) {
+// Starts the copies of kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
+                                                 int first_column, int first_token) {
   for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
     const int t = i / (kStepColumns / 8);
     const int c = i % (kStepColumns / 8) * 8;
-    const int column = first_column + c;
-    __half* to = to_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns;
-    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + column;
-    const bool inside = column < kK;
+    const bool inside = first_column + c < kK;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + first_column + c;
+    __half* to = to_shared + t * kTokenPitch + c;
     CopyAsync(reinterpret_cast<uint4*>(to), reinterpret_cast<const uint4*>(inside ? from : x), inside);
   }
 }
 
+
 // The first column of a step.
-__device__ __forceinline__ int ColumnOf(int step) { return step * kStepColumns; }
+__device__ __forceinline__ int ColumnOf(int step) {
+  return step * kStepColumns;
+}
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, const __half* __restrict__ scales, const __half* __restrict__ x, __half* __restrict__ y) {
+gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
+     const __half* __restrict__ scales, const __half* __restrict__ x, __half* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
   const int lane = threadIdx.x % 32;
-  const int row_lane = lane / kColumnLanes;    // g of the mma fragments
+  const int row_lane = lane / kColumnLanes;     // g of the mma fragments
   const int column_lane = lane % kColumnLanes;  // q
   const int warp_n = threadIdx.x / 32 % kWarpsN;
   const int warp_k = threadIdx.x / 32 / kWarpsN;
   const int tile = blockIdx.x * kWarpsN + warp_n;
   const int first_token = blockIdx.y * kTokens;
   const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
-  const int first_step = blockIdx.z * kBlockSteps;
-  const int last_step = min(first_step + kBlockSteps, kSteps);
+  const int first_step = 0;
+  const int last_step = kSteps;
 
   // 1. Start the copies of the first steps; meanwhile fetch the codebook.
   #pragma unroll
   for (int s = 0; s < kSlots - 1; ++s) {
-    if (first_step + s < last_step) StageActivations(x, x_shared + s * kSlotValues, ColumnOf(first_step + s), first_token);
+    if (first_step + s < last_step) {
+      StageActivations(x, x_shared + s * kSlotValues, ColumnOf(first_step + s), first_token);
+    }
     CommitCopies();
   }
   const Codebook book = LoadCodebook(codebooks, reinterpret_cast<uint4*>(shared));
 
-  float acc[kRowSlots / 2][kTokens / 8][4] = {};
+  float acc[kRowFragments][kTokens / 8][4] = {};
   for (int step = first_step; step < last_step; ++step) {
     // 2. Codes of this step, straight into registers.
+    const int first_chunk = step * kStepChunks;
     unsigned words[kRowSlots][kChunkWords];
-    const unsigned* at = tile_codes + ((step * kWarpsK + warp_k) * kColumnLanes) * kChunkVectors;
+    const unsigned* at = tile_codes + (first_chunk + warp_k * kColumnLanes) * kChunkVectors;
     #pragma unroll
     for (int r = 0; r < kRowSlots; ++r) {
       #pragma unroll
       for (int p = 0; p < kPlanes; ++p) {
-        const unsigned vector = __ldcs(at + (r * kPlanes + p) * 32);
-        words[r][p * 1 + 0] = vector;
+        words[r][p] = __ldcs(at + (r * kPlanes + p) * 32);
       }
     }
 
@@ -202,7 +210,8 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, co
     __syncthreads();
     const int next = step + kSlots - 1;
     if (next < last_step) {
-      StageActivations(x, x_shared + (next - first_step) % kSlots * kSlotValues, ColumnOf(next), first_token);
+      __half* free_slot = x_shared + (next - first_step) % kSlots * kSlotValues;
+      StageActivations(x, free_slot, ColumnOf(next), first_token);
     }
     CommitCopies();
 
@@ -211,34 +220,27 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, co
     #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
       const int piece = (warp_k * kPieces + p) * kColumnLanes + column_lane;
+      unsigned weights[kRowSlots][kFragmentUnits][kPairs];
       #pragma unroll
-      for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
-        unsigned weights[kRowSlots][kFragmentUnits][kPairs];
+      for (int r = 0; r < kRowSlots; ++r) {
+        DecodeUnit(words[r], p, book, weights[r][0]);
+      }
+      #pragma unroll
+      for (int j = 0; j < kTokens / 8; ++j) {
+        const __half* x_at =
+            x_now + (j * 8 + row_lane) * kTokenPitch + piece * kPiecePitch;
+        unsigned xs[kFragmentColumns / 2];
+        const uint4 some = *reinterpret_cast<const uint4*>(x_at);
+        xs[0] = some.x;
+        xs[1] = some.y;
+        xs[2] = some.z;
+        xs[3] = some.w;
         #pragma unroll
-        for (int r = 0; r < kRowSlots; ++r) {
+        for (int i = 0; i < kFragmentColumns / 4; ++i) {
           #pragma unroll
-          for (int u = 0; u < kFragmentUnits; ++u) {
-            DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, book, weights[r][u]);
-          }
-        }
-        #pragma unroll
-        for (int j = 0; j < kTokens / 8; ++j) {
-          const __half* x_at = x_now + (j * 8 + row_lane) * kTokenPitch + piece * kPiecePitch + f * kFragmentColumns;
-          unsigned xs[kFragmentColumns / 2];
-          #pragma unroll
-          for (int i = 0; i < kFragmentColumns / 8; ++i) {
-            const uint4 some = *reinterpret_cast<const uint4*>(x_at + i * 8);
-            xs[4 * i] = some.x;
-            xs[4 * i + 1] = some.y;
-            xs[4 * i + 2] = some.z;
-            xs[4 * i + 3] = some.w;
-          }
-          #pragma unroll
-          for (int i = 0; i < kFragmentColumns / 4; ++i) {
-            #pragma unroll
-            for (int r = 0; r < kRowSlots; r += 2) {
-              Mma(acc[r / 2][j], weights[r][0][2 * i], weights[r + 1][0][2 * i], weights[r][0][2 * i + 1], weights[r + 1][0][2 * i + 1], xs[2 * i], xs[2 * i + 1]);
-            }
+          for (int t = 0; t < kRowFragments; ++t) {
+            Mma(acc[t][j], weights[2 * t][0][2 * i], weights[2 * t + 1][0][2 * i],
+                weights[2 * t][0][2 * i + 1], weights[2 * t + 1][0][2 * i + 1], xs[2 * i], xs[2 * i + 1]);
           }
         }
       }
@@ -250,22 +252,23 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, co
   __syncthreads();
   float* sums = reinterpret_cast<float*>(shared);
   #pragma unroll
-  for (int r = 0; r < kRowSlots / 2; ++r) {
+  for (int t = 0; t < kRowFragments; ++t) {
+    const int row = warp_n * kTileRows + 16 * t + row_lane;
+    const int row_below = warp_n * kTileRows + 16 * t + 8 + row_lane;
     #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j) {
-      float* to = sums + (warp_k * kTokens + j * 8 + 2 * column_lane) * kSumPitch + (warp_n * kRowSlots + 2 * r) * kRowLanes + row_lane;
-      to[0] = acc[r][j][0];
-      to[kSumPitch] = acc[r][j][1];
-      to[kRowLanes] = acc[r][j][2];
-      to[kSumPitch + kRowLanes] = acc[r][j][3];
+      float* to = sums + (warp_k * kTokens + j * 8 + 2 * column_lane) * kSumPitch;
+      to[row] = acc[t][j][0];
+      to[kSumPitch + row] = acc[t][j][1];
+      to[row_below] = acc[t][j][2];
+      to[kSumPitch + row_below] = acc[t][j][3];
     }
   }
   __syncthreads();
   for (int i = threadIdx.x; i < kTokens * kBlockRows; i += kThreads) {
     const int row = blockIdx.x * kBlockRows + i % kBlockRows;
     const int token = first_token + i / kBlockRows;
-    float sum = 0;
-    for (int s = 0; s < kWarpsK; ++s) sum += sums[(s * kTokens + i / kBlockRows) * kSumPitch + i % kBlockRows];
+    float sum = sums[i / kBlockRows * kSumPitch + i % kBlockRows];
     sum *= __half2float(scales[row]);
     y[token * static_cast<long long>(kN) + row] = __float2half_rn(sum);
   }

@@ -24,16 +24,16 @@ constexpr int kThreads = 128;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
 constexpr int kRowTiles = 128;
-constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
-constexpr int kPlanes = 1;        // loads of a chunk
-constexpr int kChunkWords = 4;    // 32-bit words of a chunk
-constexpr int kPieces = 1;        // of a chunk
+constexpr int kPlanes = 1;      // loads of a chunk
+constexpr int kChunkWords = 4;  // 32-bit words of a chunk
+constexpr int kPieces = 1;      // of a chunk
 constexpr int kPieceUnits = 4;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
-constexpr int kPairs = 4;         // registers of a decoded unit, two values each
+constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
 constexpr int kTileVectors = 4096;
 
@@ -42,23 +42,25 @@ constexpr int kSteps = 32;
 constexpr int kBlockSteps = 8;  // of one block, of 4 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 128;  // of a row
 
-// Activations in shared memory: 2 slots of one step each. Pieces and tokens lie so far apart that the eight
-// lanes of one 16-byte access meet different banks.
+// Activations in shared memory: 2 slots of one step each. Pieces and tokens lie so far apart that the
+// eight lanes of one 16-byte access meet different banks.
 constexpr int kM = 64;       // tokens
 constexpr int kTokens = 16;  // of a block
-constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kPiecePitch = 40;
 constexpr int kTokenPitch = 160;
+constexpr int kFragmentUnits = 1;  // units whose activations are read at once
+constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
 constexpr int kSlots = 2;
 constexpr int kSlotValues = kTokens * kTokenPitch;
-constexpr int kFragmentUnits = 1;  // units that are whole steps of four columns a lane
-constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
-constexpr int kWarpsN = 4;  // warps side by side over outputs
-constexpr int kWarpsK = 1;  // warps that share outputs, a group of each step each
-constexpr int kBlockRows = kWarpsN * kRowSlots * kRowLanes;
-constexpr int kSumPitch = kBlockRows + 8;  // floats from token to token of the sums
+constexpr int kWarpsN = 4;        // warps side by side over outputs
+constexpr int kWarpsK = 1;        // warps that share outputs, a group of each step each
+constexpr int kRowFragments = 2;  // of 16 rows of W, of a warp
+constexpr int kTileRows = 16 * kRowFragments;
+constexpr int kBlockRows = kWarpsN * kTileRows;
+constexpr int kSumPitch = kBlockRows + 4;  // floats from token to token of the sums
 
 static_assert(kTokens % 8 == 0, "fragment B has eight tokens");
 static_assert(kFragmentColumns % 4 == 0, "a lane gives four columns to an mma");
@@ -111,39 +113,45 @@ __device__ __forceinline__ void Mma(float (&d)[4], unsigned a0, unsigned a1, uns
 }
 
 // One unit: 8 codes of 4 bits, packed so that a mask gives two neighbours as 1024 + code.
-__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, unsigned offset, unsigned (&pairs)[4]) {
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, unsigned offset,
+                                           unsigned (&pairs)[4]) {
+  #pragma unroll
   for (int j = 0; j < 4; ++j) {
     pairs[j] = SubPairs(MaskedHalf(words[unit] >> 4 * j, 0x000f000fu), offset);
   }
 }
 
-// The scale (low half) and 1024 + zero point (high half) of weight (row, column); rows and columns of padding read the last one.
+// The scale (low half) and 1024 + zero point (high half) of weight (row, column); padding reads the last one.
 __device__ __forceinline__ unsigned ScaleAt(const unsigned* __restrict__ scales, int row, int column) {
   return __ldg(scales + min(row, kN - 1) * 32 + min(column, kK - 1) / 128);
 }
 
-// Starts the copies of kStepColumns activations of each token from `first_column` on; zeros behind the last column.
-__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared, int first_column, int first_token) {
+// Starts the copies of kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
+                                                 int first_column, int first_token) {
   for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
     const int t = i / (kStepColumns / 8);
     const int c = i % (kStepColumns / 8) * 8;
-    const int column = first_column + c;
+    const bool inside = first_column + c < kK;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + first_column + c;
     __half* to = to_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns;
-    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + column;
-    const bool inside = column < kK;
     CopyAsync(reinterpret_cast<uint4*>(to), reinterpret_cast<const uint4*>(inside ? from : x), inside);
   }
 }
 
+
 // The first column of a step.
-__device__ __forceinline__ int ColumnOf(int step) { return step * kStepColumns; }
+__device__ __forceinline__ int ColumnOf(int step) {
+  return step * kStepColumns;
+}
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2)
-gemm(const uint4* __restrict__ codes, const unsigned* __restrict__ scales, const __half* __restrict__ x, float* __restrict__ partial) {
+gemm(const uint4* __restrict__ codes, const unsigned* __restrict__ scales, const __half* __restrict__ x,
+     float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared);
   const int lane = threadIdx.x % 32;
-  const int row_lane = lane / kColumnLanes;    // g of the mma fragments
+  const int row_lane = lane / kColumnLanes;     // g of the mma fragments
   const int column_lane = lane % kColumnLanes;  // q
   const int warp_n = threadIdx.x / 32 % kWarpsN;
   const int warp_k = threadIdx.x / 32 / kWarpsN;
@@ -154,27 +162,31 @@ gemm(const uint4* __restrict__ codes, const unsigned* __restrict__ scales, const
   const int first_step = blockIdx.z * kBlockSteps;
   const int last_step = min(first_step + kBlockSteps, kSteps);
 
-  // 1. Start the copies of the first steps; meanwhile fetch the codebook.
+  // 1. Start the copies of the first steps.
   #pragma unroll
   for (int s = 0; s < kSlots - 1; ++s) {
-    if (first_step + s < last_step) StageActivations(x, x_shared + s * kSlotValues, ColumnOf(first_step + s), first_token);
+    if (first_step + s < last_step) {
+      StageActivations(x, x_shared + s * kSlotValues, ColumnOf(first_step + s), first_token);
+    }
     CommitCopies();
   }
 
-  float acc[kRowSlots / 2][kTokens / 8][4] = {};
+  float acc[kRowFragments][kTokens / 8][4] = {};
   for (int step = first_step; step < last_step; ++step) {
     // 2. Codes of this step, straight into registers.
+    const int first_chunk = step * kStepChunks;
+    const int first_column = step * kStepColumns;
     unsigned words[kRowSlots][kChunkWords];
-    const uint4* at = tile_codes + ((step * kWarpsK + warp_k) * kColumnLanes) * kChunkVectors;
+    const uint4* at = tile_codes + (first_chunk + warp_k * kColumnLanes) * kChunkVectors;
     #pragma unroll
     for (int r = 0; r < kRowSlots; ++r) {
       #pragma unroll
       for (int p = 0; p < kPlanes; ++p) {
         const uint4 vector = __ldcs(at + (r * kPlanes + p) * 32);
-        words[r][p * 4 + 0] = vector.x;
-        words[r][p * 4 + 1] = vector.y;
-        words[r][p * 4 + 2] = vector.z;
-        words[r][p * 4 + 3] = vector.w;
+        words[r][4 * p] = vector.x;
+        words[r][4 * p + 1] = vector.y;
+        words[r][4 * p + 2] = vector.z;
+        words[r][4 * p + 3] = vector.w;
       }
     }
 
@@ -183,48 +195,53 @@ gemm(const uint4* __restrict__ codes, const unsigned* __restrict__ scales, const
     __syncthreads();
     const int next = step + kSlots - 1;
     if (next < last_step) {
-      StageActivations(x, x_shared + (next - first_step) % kSlots * kSlotValues, ColumnOf(next), first_token);
+      __half* free_slot = x_shared + (next - first_step) % kSlots * kSlotValues;
+      StageActivations(x, free_slot, ColumnOf(next), first_token);
     }
     CommitCopies();
 
     // 4. Decode into fragments A, read fragments B, multiply.
     const __half* x_now = x_shared + (step - first_step) % kSlots * kSlotValues;
-    const int first_column = ColumnOf(step);
     #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
       const int piece = (warp_k * kPieces + p) * kColumnLanes + column_lane;
       const int column = first_column + piece * kPieceColumns;
+      unsigned piece_scales[kRowSlots];
+      unsigned offsets[kRowSlots];
+      #pragma unroll
+      for (int r = 0; r < kRowSlots; ++r) {
+        const int row = first_row + r * kRowLanes + row_lane;
+        const unsigned scale_zero = ScaleAt(scales, row, column);
+        const unsigned offset = __byte_perm(scale_zero, scale_zero, 0x3232);
+        const unsigned scale = __byte_perm(scale_zero, scale_zero, 0x1010);
+        piece_scales[r] = scale;
+        offsets[r] = offset;
+      }
       #pragma unroll
       for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
         unsigned weights[kRowSlots][kFragmentUnits][kPairs];
         #pragma unroll
         for (int r = 0; r < kRowSlots; ++r) {
+          DecodeUnit(words[r], p * kPieceUnits + f, offsets[r], weights[r][0]);
           #pragma unroll
-          for (int u = 0; u < kFragmentUnits; ++u) {
-            const unsigned scale_zero = ScaleAt(scales, first_row + r * kRowLanes + row_lane, column + (f * kFragmentUnits + u) * kUnitColumns);
-            const unsigned offset = __byte_perm(scale_zero, scale_zero, 0x3232);
-            const unsigned scale = __byte_perm(scale_zero, scale_zero, 0x1010);
-            DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, offset, weights[r][u]);
-            for (int i = 0; i < kPairs; ++i) weights[r][u][i] = MulPairs(weights[r][u][i], scale);
-          }
+          for (int i = 0; i < kPairs; ++i) weights[r][0][i] = MulPairs(weights[r][0][i], piece_scales[r]);
         }
         #pragma unroll
         for (int j = 0; j < kTokens / 8; ++j) {
-          const __half* x_at = x_now + (j * 8 + row_lane) * kTokenPitch + piece * kPiecePitch + f * kFragmentColumns;
+          const __half* x_at =
+              x_now + (j * 8 + row_lane) * kTokenPitch + piece * kPiecePitch + f * kFragmentColumns;
           unsigned xs[kFragmentColumns / 2];
-          #pragma unroll
-          for (int i = 0; i < kFragmentColumns / 8; ++i) {
-            const uint4 some = *reinterpret_cast<const uint4*>(x_at + i * 8);
-            xs[4 * i] = some.x;
-            xs[4 * i + 1] = some.y;
-            xs[4 * i + 2] = some.z;
-            xs[4 * i + 3] = some.w;
-          }
+          const uint4 some = *reinterpret_cast<const uint4*>(x_at);
+          xs[0] = some.x;
+          xs[1] = some.y;
+          xs[2] = some.z;
+          xs[3] = some.w;
           #pragma unroll
           for (int i = 0; i < kFragmentColumns / 4; ++i) {
             #pragma unroll
-            for (int r = 0; r < kRowSlots; r += 2) {
-              Mma(acc[r / 2][j], weights[r][0][2 * i], weights[r + 1][0][2 * i], weights[r][0][2 * i + 1], weights[r + 1][0][2 * i + 1], xs[2 * i], xs[2 * i + 1]);
+            for (int t = 0; t < kRowFragments; ++t) {
+              Mma(acc[t][j], weights[2 * t][0][2 * i], weights[2 * t + 1][0][2 * i],
+                  weights[2 * t][0][2 * i + 1], weights[2 * t + 1][0][2 * i + 1], xs[2 * i], xs[2 * i + 1]);
             }
           }
         }
@@ -237,30 +254,33 @@ gemm(const uint4* __restrict__ codes, const unsigned* __restrict__ scales, const
   __syncthreads();
   float* sums = reinterpret_cast<float*>(shared);
   #pragma unroll
-  for (int r = 0; r < kRowSlots / 2; ++r) {
+  for (int t = 0; t < kRowFragments; ++t) {
+    const int row = warp_n * kTileRows + 16 * t + row_lane;
+    const int row_below = warp_n * kTileRows + 16 * t + 8 + row_lane;
     #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j) {
-      float* to = sums + (warp_k * kTokens + j * 8 + 2 * column_lane) * kSumPitch + (warp_n * kRowSlots + 2 * r) * kRowLanes + row_lane;
-      to[0] = acc[r][j][0];
-      to[kSumPitch] = acc[r][j][1];
-      to[kRowLanes] = acc[r][j][2];
-      to[kSumPitch + kRowLanes] = acc[r][j][3];
+      float* to = sums + (warp_k * kTokens + j * 8 + 2 * column_lane) * kSumPitch;
+      to[row] = acc[t][j][0];
+      to[kSumPitch + row] = acc[t][j][1];
+      to[row_below] = acc[t][j][2];
+      to[kSumPitch + row_below] = acc[t][j][3];
     }
   }
   __syncthreads();
   for (int i = threadIdx.x; i < kTokens * kBlockRows; i += kThreads) {
     const int row = blockIdx.x * kBlockRows + i % kBlockRows;
     const int token = first_token + i / kBlockRows;
-    float sum = 0;
-    for (int s = 0; s < kWarpsK; ++s) sum += sums[(s * kTokens + i / kBlockRows) * kSumPitch + i % kBlockRows];
+    float sum = sums[i / kBlockRows * kSumPitch + i % kBlockRows];
     partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
   }
 }
+
 // Adds the sums of the 4 blocks that share an output, in the order of k: the same bits at every run.
-extern "C" __global__ void __launch_bounds__(256) sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(256)
+sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
   const int i = blockIdx.x * 256 + threadIdx.x;
-  if (i >= 262144) return;
+  if (i >= kM * kN) return;
   float sum = 0;
-  for (int s = 0; s < 4; ++s) sum += partial[s * 262144 + i];
+  for (int s = 0; s < 4; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
   y[i] = __float2half_rn(sum);
 }

@@ -24,16 +24,16 @@ constexpr int kThreads = 128;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
 constexpr int kRowTiles = 1024;
-constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
-constexpr int kPlanes = 1;        // loads of a chunk
-constexpr int kChunkWords = 1;    // 32-bit words of a chunk
-constexpr int kPieces = 2;        // of a chunk
+constexpr int kPlanes = 1;      // loads of a chunk
+constexpr int kChunkWords = 1;  // 32-bit words of a chunk
+constexpr int kPieces = 2;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
-constexpr int kPairs = 4;         // registers of a decoded unit, two values each
+constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
 constexpr int kTileVectors = 1024;
 
@@ -42,12 +42,12 @@ constexpr int kSteps = 8;
 constexpr int kBlockSteps = 1;  // of one block, of 8 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 256;  // of a row
 
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
 constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
-constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 512;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once
@@ -92,7 +92,7 @@ struct Codebook {
 // No entry is copied: the caches serve them.
 __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks) {
   Codebook book;
-  const uint4* from0 = codebooks + 0;
+  const uint4* from0 = codebooks;
   book.global0 = from0;
   const uint4* from1 = codebooks + 256;
   book.global1 = from1;
@@ -100,7 +100,8 @@ __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codeb
 }
 
 // One unit: 8 weights of one row, the sum of an entry of each stage.
-__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[4]) {
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
+                                           unsigned (&pairs)[4]) {
   const unsigned code0 = Bits(words, unit * kUnitBits, 8);
   const uint4 entry0 = __ldg(book.global0 + code0);
   pairs[0] = entry0.x;
@@ -115,15 +116,27 @@ __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, cons
   pairs[3] = AddPairs(pairs[3], entry1.w);
 }
 
+// Copies kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
+                                                 int first_column, int first_token) {
+  for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+    const int t = i / (kStepColumns / 8);
+    const int c = i % (kStepColumns / 8) * 8;
+    const bool inside = first_column + c < kK;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + first_column + c;
+    __half* to = to_shared + t * kTokenPitch + c;
+    *reinterpret_cast<uint4*>(to) = inside ? __ldg(reinterpret_cast<const uint4*>(from)) : make_uint4(0, 0, 0, 0);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, 2)
-gemv(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, const __half* __restrict__ scales, const __half* __restrict__ x, float* __restrict__ partial) {
+gemv(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
+     const __half* __restrict__ scales, const __half* __restrict__ x, float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared);
-  const int lane = threadIdx.x % 32;
-  const int row_lane = lane / kColumnLanes;
-  const int column_lane = lane % kColumnLanes;
+  const int column_lane = threadIdx.x % 32;
   const int tile = blockIdx.x * 4 + threadIdx.x / 32;  // a warp works on one row tile
-  const int first_row = tile * kRowSlots * kRowLanes;
+  const int first_row = tile * kRowSlots;
   const int first_token = blockIdx.y * kTokens;
   const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
@@ -135,66 +148,48 @@ gemv(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, co
   const int last_step = min(first_step + kBlockSteps, kSteps);
   for (int step = first_step; step < last_step; ++step) {
     // 2. The activations of this step.
+    const int first_chunk = step * kStepChunks;
     const int first_column = step * kStepColumns;
     __syncthreads();  // all warps are done with the last step's activations
-    for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
-      const int t = i / (kStepColumns / 8);
-      const int c = i % (kStepColumns / 8) * 8;
-      uint4 value = make_uint4(0, 0, 0, 0);
-      if (first_column + c < kK) {
-        value = __ldg(reinterpret_cast<const uint4*>(x + (first_token + t) * static_cast<long long>(kK) + first_column + c));
-      }
-      *reinterpret_cast<uint4*>(x_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns) = value;
-    }
+    StageActivations(x, x_shared, first_column, first_token);
     __syncthreads();
 
     // 3. Codes of all rows, then unit after unit: decode and multiply.
-    const int groups = kStepGroups;
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < kStepGroups; ++g) {
       unsigned words[kRowSlots][kChunkWords];
-      const unsigned* at = tile_codes + (step * kStepChunks + g * kColumnLanes) * kChunkVectors + row_lane * kColumnLanes + column_lane;
+      const unsigned* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          const unsigned vector = __ldcs(at + (r * kPlanes + p) * kRowLanes * kColumnLanes);
-          words[r][p * 1 + 0] = vector;
+          words[r][p] = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
         }
       }
       #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        const int piece = g * kColumnLanes * kPieces + p * kColumnLanes + column_lane;
+        const int piece = (g * kPieces + p) * kColumnLanes + column_lane;
         const __half* x_at = x_shared + piece * kPiecePitch;
+        unsigned xs[kTokens][kFragmentColumns / 2];
         #pragma unroll
-        for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
-          unsigned xs[kTokens][kFragmentColumns / 2];
+        for (int t = 0; t < kTokens; ++t) {
+          const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch);
+          xs[t][0] = some.x;
+          xs[t][1] = some.y;
+          xs[t][2] = some.z;
+          xs[t][3] = some.w;
+        }
+        #pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
+          unsigned pairs[kPairs];
+          DecodeUnit(words[r], p, book, pairs);
           #pragma unroll
-          for (int t = 0; t < kTokens; ++t) {
+          for (int i = 0; i < kPairs; ++i) {
+            const float2 w = HalfFloats(pairs[i]);
             #pragma unroll
-            for (int i = 0; i < kFragmentColumns / 8; ++i) {
-              const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch + f * kFragmentColumns + i * 8);
-              xs[t][4 * i] = some.x;
-              xs[t][4 * i + 1] = some.y;
-              xs[t][4 * i + 2] = some.z;
-              xs[t][4 * i + 3] = some.w;
-            }
-          }
-          #pragma unroll
-          for (int r = 0; r < kRowSlots; ++r) {
-            #pragma unroll
-            for (int u = 0; u < kFragmentUnits; ++u) {
-              unsigned pairs[kPairs];
-              DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, book, pairs);
-              #pragma unroll
-              for (int i = 0; i < kPairs; ++i) {
-                const float2 w = HalfFloats(pairs[i]);
-                #pragma unroll
-                for (int t = 0; t < kTokens; ++t) {
-                  const float2 near = HalfFloats(xs[t][u * kPairs + i]);
-                  acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
-                  acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
-                }
-              }
+            for (int t = 0; t < kTokens; ++t) {
+              const float2 near = HalfFloats(xs[t][i]);
+              acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
+              acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
             }
           }
         }
@@ -205,22 +200,25 @@ gemv(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, co
   // 4. Sum over the lanes of a row and write.
   #pragma unroll
   for (int r = 0; r < kRowSlots; ++r) {
-  const int row = first_row + r * kRowLanes + row_lane;
-  #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    float sum = SumLanes(acc[r][t], kColumnLanes);
-    if (column_lane == 0 && row < kN && tile < kRowTiles) {
-      sum *= __half2float(scales[row]);
-      partial[(blockIdx.z * kM + first_token + t) * static_cast<long long>(kN) + row] = sum;
+    const int row = first_row + r;
+    #pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const int token = first_token + t;
+      float sum = SumLanes(acc[r][t], kColumnLanes);
+      if (column_lane == 0) {
+        sum *= __half2float(scales[row]);
+        partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
+      }
     }
   }
-  }
 }
+
 // Adds the sums of the 8 blocks that share an output, in the order of k: the same bits at every run.
-extern "C" __global__ void __launch_bounds__(256) sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(256)
+sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
   const int i = blockIdx.x * 256 + threadIdx.x;
-  if (i >= 4096) return;
+  if (i >= kM * kN) return;
   float sum = 0;
-  for (int s = 0; s < 8; ++s) sum += partial[s * 4096 + i];
+  for (int s = 0; s < 8; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
   y[i] = __float2half_rn(sum);
 }

@@ -23,30 +23,29 @@ constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
 constexpr int kRowTiles = 1024;
-constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
-constexpr int kPlanes = 3;        // loads of a chunk
-constexpr int kChunkWords = 6;    // 32-bit words of a chunk
-constexpr int kPieces = 8;        // of a chunk
+constexpr int kPlanes = 3;      // loads of a chunk
+constexpr int kChunkWords = 6;  // 32-bit words of a chunk
+constexpr int kPieces = 8;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
-constexpr int kPairs = 4;         // registers of a decoded unit, two values each
+constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
 constexpr int kTileVectors = 768;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 1;
-constexpr int kBlockSteps = 1;  // of one block
 constexpr int kStepGroups = 2;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 64;  // of a row
 
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
 constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
-constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 4096;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once
@@ -100,7 +99,7 @@ struct Codebook {
 // Copies entries into shared memory; a barrier must follow.
 __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks, uint4* shared) {
   Codebook book;
-  const uint4* from0 = codebooks + 0;
+  const uint4* from0 = codebooks;
   book.global0 = from0;
   const uint4 own0_0 = __ldg(from0 + threadIdx.x % 32 * 1 + 0);
   book.held0[0] = own0_0.x;
@@ -108,9 +107,9 @@ __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codeb
   book.held0[2] = own0_0.z;
   book.held0[3] = own0_0.w;
   for (int i = threadIdx.x; i < 2912; i += kThreads) {
-    shared[0 + i] = __ldg(from0 + i);
+    shared[i] = __ldg(from0 + i);
   }
-  book.shared0 = shared + 0;
+  book.shared0 = shared;
   const uint4* from1 = codebooks + 4096;
   book.global1 = from1;
   const uint4 own1_0 = __ldg(from1 + threadIdx.x % 32 * 1 + 0);
@@ -126,7 +125,8 @@ __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codeb
 }
 
 // One unit: 8 weights of one row, the sum of an entry of each stage.
-__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[4]) {
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
+                                           unsigned (&pairs)[4]) {
   const unsigned code0 = Bits(words, unit * kUnitBits, 12);
   uint4 entry0;
   entry0.x = __shfl_sync(0xffffffffu, book.held0[0], code0);
@@ -151,15 +151,27 @@ __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, cons
   pairs[3] = AddPairs(pairs[3], entry1.w);
 }
 
+// Copies kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
+                                                 int first_column, int first_token) {
+  for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+    const int t = i / (kStepColumns / 8);
+    const int c = i % (kStepColumns / 8) * 8;
+    const bool inside = first_column + c < kK;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + first_column + c;
+    __half* to = to_shared + t * kTokenPitch + c;
+    *reinterpret_cast<uint4*>(to) = inside ? __ldg(reinterpret_cast<const uint4*>(from)) : make_uint4(0, 0, 0, 0);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks, const __half* __restrict__ scales, const __half* __restrict__ x, __half* __restrict__ y) {
+gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks,
+     const __half* __restrict__ scales, const __half* __restrict__ x, __half* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
-  const int lane = threadIdx.x % 32;
-  const int row_lane = lane / kColumnLanes;
-  const int column_lane = lane % kColumnLanes;
+  const int column_lane = threadIdx.x % 32;
   const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
-  const int first_row = tile * kRowSlots * kRowLanes;
+  const int first_row = tile * kRowSlots;
   const int first_token = blockIdx.y * kTokens;
   const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
@@ -167,71 +179,52 @@ gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks, const
   const Codebook book = LoadCodebook(codebooks, reinterpret_cast<uint4*>(shared));
 
   float acc[kRowSlots][kTokens] = {};
-  const int first_step = blockIdx.z * kBlockSteps;
-  const int last_step = min(first_step + kBlockSteps, kSteps);
-  for (int step = first_step; step < last_step; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     // 2. The activations of this step.
+    const int first_chunk = step * kStepChunks;
     const int first_column = step * kStepColumns;
     __syncthreads();  // all warps are done with the last step's activations
-    for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
-      const int t = i / (kStepColumns / 8);
-      const int c = i % (kStepColumns / 8) * 8;
-      uint4 value = make_uint4(0, 0, 0, 0);
-      if (first_column + c < kK) {
-        value = __ldg(reinterpret_cast<const uint4*>(x + (first_token + t) * static_cast<long long>(kK) + first_column + c));
-      }
-      *reinterpret_cast<uint4*>(x_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns) = value;
-    }
+    StageActivations(x, x_shared, first_column, first_token);
     __syncthreads();
 
     // 3. Codes of all rows, then unit after unit: decode and multiply.
-    const int groups = kStepGroups;
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < kStepGroups; ++g) {
       unsigned words[kRowSlots][kChunkWords];
-      const uint2* at = tile_codes + (step * kStepChunks + g * kColumnLanes) * kChunkVectors + row_lane * kColumnLanes + column_lane;
+      const uint2* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          const uint2 vector = __ldcs(at + (r * kPlanes + p) * kRowLanes * kColumnLanes);
-          words[r][p * 2 + 0] = vector.x;
-          words[r][p * 2 + 1] = vector.y;
+          const uint2 vector = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
+          words[r][2 * p] = vector.x;
+          words[r][2 * p + 1] = vector.y;
         }
       }
       #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        const int piece = g * kColumnLanes * kPieces + p * kColumnLanes + column_lane;
+        const int piece = (g * kPieces + p) * kColumnLanes + column_lane;
         const __half* x_at = x_shared + piece * kPiecePitch;
+        unsigned xs[kTokens][kFragmentColumns / 2];
         #pragma unroll
-        for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
-          unsigned xs[kTokens][kFragmentColumns / 2];
+        for (int t = 0; t < kTokens; ++t) {
+          const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch);
+          xs[t][0] = some.x;
+          xs[t][1] = some.y;
+          xs[t][2] = some.z;
+          xs[t][3] = some.w;
+        }
+        #pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
+          unsigned pairs[kPairs];
+          DecodeUnit(words[r], p, book, pairs);
           #pragma unroll
-          for (int t = 0; t < kTokens; ++t) {
+          for (int i = 0; i < kPairs; ++i) {
+            const float2 w = HalfFloats(pairs[i]);
             #pragma unroll
-            for (int i = 0; i < kFragmentColumns / 8; ++i) {
-              const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch + f * kFragmentColumns + i * 8);
-              xs[t][4 * i] = some.x;
-              xs[t][4 * i + 1] = some.y;
-              xs[t][4 * i + 2] = some.z;
-              xs[t][4 * i + 3] = some.w;
-            }
-          }
-          #pragma unroll
-          for (int r = 0; r < kRowSlots; ++r) {
-            #pragma unroll
-            for (int u = 0; u < kFragmentUnits; ++u) {
-              unsigned pairs[kPairs];
-              DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, book, pairs);
-              #pragma unroll
-              for (int i = 0; i < kPairs; ++i) {
-                const float2 w = HalfFloats(pairs[i]);
-                #pragma unroll
-                for (int t = 0; t < kTokens; ++t) {
-                  const float2 near = HalfFloats(xs[t][u * kPairs + i]);
-                  acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
-                  acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
-                }
-              }
+            for (int t = 0; t < kTokens; ++t) {
+              const float2 near = HalfFloats(xs[t][i]);
+              acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
+              acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
             }
           }
         }
@@ -242,14 +235,15 @@ gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks, const
   // 4. Sum over the lanes of a row and write.
   #pragma unroll
   for (int r = 0; r < kRowSlots; ++r) {
-  const int row = first_row + r * kRowLanes + row_lane;
-  #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    float sum = SumLanes(acc[r][t], kColumnLanes);
-    if (column_lane == 0 && row < kN && tile < kRowTiles) {
-      sum *= __half2float(scales[row]);
-      y[(first_token + t) * static_cast<long long>(kN) + row] = __float2half_rn(sum);
+    const int row = first_row + r;
+    #pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const int token = first_token + t;
+      float sum = SumLanes(acc[r][t], kColumnLanes);
+      if (column_lane == 0) {
+        sum *= __half2float(scales[row]);
+        y[token * static_cast<long long>(kN) + row] = __float2half_rn(sum);
+      }
     }
-  }
   }
 }

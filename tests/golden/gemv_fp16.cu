@@ -23,30 +23,29 @@ constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
 constexpr int kRowTiles = 1024;
-constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
-constexpr int kPlanes = 4;        // loads of a chunk
-constexpr int kChunkWords = 16;    // 32-bit words of a chunk
-constexpr int kPieces = 4;        // of a chunk
+constexpr int kPlanes = 4;       // loads of a chunk
+constexpr int kChunkWords = 16;  // 32-bit words of a chunk
+constexpr int kPieces = 4;       // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
-constexpr int kPairs = 4;         // registers of a decoded unit, two values each
+constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
 constexpr int kTileVectors = 2048;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 1;
-constexpr int kBlockSteps = 1;  // of one block
 constexpr int kStepGroups = 4;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 128;  // of a row
 
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
 constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
-constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 4096;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once
@@ -73,18 +72,30 @@ __device__ __forceinline__ float SumLanes(float value, int lanes) {
 
 // One unit: eight fp16 weights as they are stored.
 __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, unsigned (&pairs)[4]) {
+  #pragma unroll
   for (int j = 0; j < 4; ++j) pairs[j] = words[4 * unit + j];
+}
+
+// Copies kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
+                                                 int first_column, int first_token) {
+  for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+    const int t = i / (kStepColumns / 8);
+    const int c = i % (kStepColumns / 8) * 8;
+    const bool inside = first_column + c < kK;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + first_column + c;
+    __half* to = to_shared + t * kTokenPitch + c;
+    *reinterpret_cast<uint4*>(to) = inside ? __ldg(reinterpret_cast<const uint4*>(from)) : make_uint4(0, 0, 0, 0);
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
 gemv(const uint4* __restrict__ codes, const __half* __restrict__ x, __half* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared);
-  const int lane = threadIdx.x % 32;
-  const int row_lane = lane / kColumnLanes;
-  const int column_lane = lane % kColumnLanes;
+  const int column_lane = threadIdx.x % 32;
   const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
-  const int first_row = tile * kRowSlots * kRowLanes;
+  const int first_row = tile * kRowSlots;
   const int first_token = blockIdx.y * kTokens;
   const uint4* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
@@ -92,73 +103,54 @@ gemv(const uint4* __restrict__ codes, const __half* __restrict__ x, __half* __re
   // There is none.
 
   float acc[kRowSlots][kTokens] = {};
-  const int first_step = blockIdx.z * kBlockSteps;
-  const int last_step = min(first_step + kBlockSteps, kSteps);
-  for (int step = first_step; step < last_step; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     // 2. The activations of this step.
+    const int first_chunk = step * kStepChunks;
     const int first_column = step * kStepColumns;
     __syncthreads();  // all warps are done with the last step's activations
-    for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
-      const int t = i / (kStepColumns / 8);
-      const int c = i % (kStepColumns / 8) * 8;
-      uint4 value = make_uint4(0, 0, 0, 0);
-      if (first_column + c < kK) {
-        value = __ldg(reinterpret_cast<const uint4*>(x + (first_token + t) * static_cast<long long>(kK) + first_column + c));
-      }
-      *reinterpret_cast<uint4*>(x_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns) = value;
-    }
+    StageActivations(x, x_shared, first_column, first_token);
     __syncthreads();
 
     // 3. Codes of all rows, then unit after unit: decode and multiply.
-    const int groups = kStepGroups;
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < kStepGroups; ++g) {
       unsigned words[kRowSlots][kChunkWords];
-      const uint4* at = tile_codes + (step * kStepChunks + g * kColumnLanes) * kChunkVectors + row_lane * kColumnLanes + column_lane;
+      const uint4* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          const uint4 vector = __ldcs(at + (r * kPlanes + p) * kRowLanes * kColumnLanes);
-          words[r][p * 4 + 0] = vector.x;
-          words[r][p * 4 + 1] = vector.y;
-          words[r][p * 4 + 2] = vector.z;
-          words[r][p * 4 + 3] = vector.w;
+          const uint4 vector = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
+          words[r][4 * p] = vector.x;
+          words[r][4 * p + 1] = vector.y;
+          words[r][4 * p + 2] = vector.z;
+          words[r][4 * p + 3] = vector.w;
         }
       }
       #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        const int piece = g * kColumnLanes * kPieces + p * kColumnLanes + column_lane;
+        const int piece = (g * kPieces + p) * kColumnLanes + column_lane;
         const __half* x_at = x_shared + piece * kPiecePitch;
+        unsigned xs[kTokens][kFragmentColumns / 2];
         #pragma unroll
-        for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
-          unsigned xs[kTokens][kFragmentColumns / 2];
+        for (int t = 0; t < kTokens; ++t) {
+          const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch);
+          xs[t][0] = some.x;
+          xs[t][1] = some.y;
+          xs[t][2] = some.z;
+          xs[t][3] = some.w;
+        }
+        #pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
+          unsigned pairs[kPairs];
+          DecodeUnit(words[r], p, pairs);
           #pragma unroll
-          for (int t = 0; t < kTokens; ++t) {
+          for (int i = 0; i < kPairs; ++i) {
+            const float2 w = HalfFloats(pairs[i]);
             #pragma unroll
-            for (int i = 0; i < kFragmentColumns / 8; ++i) {
-              const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch + f * kFragmentColumns + i * 8);
-              xs[t][4 * i] = some.x;
-              xs[t][4 * i + 1] = some.y;
-              xs[t][4 * i + 2] = some.z;
-              xs[t][4 * i + 3] = some.w;
-            }
-          }
-          #pragma unroll
-          for (int r = 0; r < kRowSlots; ++r) {
-            #pragma unroll
-            for (int u = 0; u < kFragmentUnits; ++u) {
-              unsigned pairs[kPairs];
-              DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, pairs);
-              #pragma unroll
-              for (int i = 0; i < kPairs; ++i) {
-                const float2 w = HalfFloats(pairs[i]);
-                #pragma unroll
-                for (int t = 0; t < kTokens; ++t) {
-                  const float2 near = HalfFloats(xs[t][u * kPairs + i]);
-                  acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
-                  acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
-                }
-              }
+            for (int t = 0; t < kTokens; ++t) {
+              const float2 near = HalfFloats(xs[t][i]);
+              acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
+              acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
             }
           }
         }
@@ -169,13 +161,14 @@ gemv(const uint4* __restrict__ codes, const __half* __restrict__ x, __half* __re
   // 4. Sum over the lanes of a row and write.
   #pragma unroll
   for (int r = 0; r < kRowSlots; ++r) {
-  const int row = first_row + r * kRowLanes + row_lane;
-  #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    float sum = SumLanes(acc[r][t], kColumnLanes);
-    if (column_lane == 0 && row < kN && tile < kRowTiles) {
-      y[(first_token + t) * static_cast<long long>(kN) + row] = __float2half_rn(sum);
+    const int row = first_row + r;
+    #pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const int token = first_token + t;
+      float sum = SumLanes(acc[r][t], kColumnLanes);
+      if (column_lane == 0) {
+        y[token * static_cast<long long>(kN) + row] = __float2half_rn(sum);
+      }
     }
-  }
   }
 }

@@ -24,16 +24,16 @@ constexpr int kThreads = 256;
 
 // Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
 constexpr int kRowTiles = 128;
-constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
-constexpr int kPlanes = 1;        // loads of a chunk
-constexpr int kChunkWords = 4;    // 32-bit words of a chunk
-constexpr int kPieces = 8;        // of a chunk
+constexpr int kPlanes = 1;      // loads of a chunk
+constexpr int kChunkWords = 4;  // 32-bit words of a chunk
+constexpr int kPieces = 8;      // of a chunk
 constexpr int kPieceUnits = 2;
 constexpr int kUnitColumns = 4;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
-constexpr int kPairs = 2;         // registers of a decoded unit, two values each
+constexpr int kPairs = 2;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
 constexpr int kTileVectors = 2048;
 
@@ -42,6 +42,7 @@ constexpr int kSteps = 16;
 constexpr int kBlockSteps = 2;  // of one block, of 8 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 4;  // of a row in a segment, which has a codebook of its own
 constexpr int kSegments = 16;
 constexpr int kLastChunks = 4;  // of the last segment
@@ -51,10 +52,9 @@ constexpr int kSegmentColumns = 256;
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
 constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
-constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 256;
-constexpr int kFragmentUnits = 1;  // units whose activations are read at once
+constexpr int kFragmentUnits = 2;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
 constexpr int kCodebookBytes = 32768;  // before the activations
 
@@ -90,31 +90,46 @@ struct Codebook {
 };
 
 // Copies entries into shared memory; a barrier must follow.
-__device__ __forceinline__ Codebook LoadCodebook(const uint2* __restrict__ codebooks, uint2* shared, int index) {
+__device__ __forceinline__ Codebook LoadCodebook(const uint2* __restrict__ codebooks, uint2* shared,
+                                                 int index) {
   Codebook book;
-  const uint2* from0 = codebooks + 0 + static_cast<long long>(index) * 256;
+  const uint2* from0 = codebooks + static_cast<long long>(index) * 256;
   for (int i = threadIdx.x; i < 4096; i += kThreads) {
-    shared[0 + i] = __ldg(from0 + i / 16);
+    shared[i] = __ldg(from0 + i / 16);
   }
-  book.shared0 = shared + 0 + threadIdx.x % 16;
+  book.shared0 = shared + threadIdx.x % 16;
   return book;
 }
 
 // One unit: 4 weights of one row, the sum of an entry of each stage.
-__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[2]) {
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
+                                           unsigned (&pairs)[2]) {
   const unsigned code0 = Bits(words, unit * kUnitBits, 8);
   const uint2 entry0 = book.shared0[code0 * 16];
   pairs[0] = entry0.x;
   pairs[1] = entry0.y;
 }
 
+// Copies kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
+                                                 int first_column, int first_token) {
+  for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+    const int t = i / (kStepColumns / 8);
+    const int c = i % (kStepColumns / 8) * 8;
+    const bool inside = first_column + c < kK;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + first_column + c;
+    __half* to = to_shared + t * kTokenPitch + c;
+    *reinterpret_cast<uint4*>(to) = inside ? __ldg(reinterpret_cast<const uint4*>(from)) : make_uint4(0, 0, 0, 0);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemv(const uint4* __restrict__ codes, const uint2* __restrict__ codebooks, const __half* __restrict__ x, float* __restrict__ partial) {
+gemv(const uint4* __restrict__ codes, const uint2* __restrict__ codebooks, const __half* __restrict__ x,
+     float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
-  const int lane = threadIdx.x % 32;
-  const int row_lane = lane / kColumnLanes;
-  const int column_lane = lane % kColumnLanes;
+  const int row_lane = threadIdx.x % 32 / kColumnLanes;
+  const int column_lane = threadIdx.x % kColumnLanes;
   const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
   const int first_row = tile * kRowSlots * kRowLanes;
   const int first_token = blockIdx.y * kTokens;
@@ -129,68 +144,56 @@ gemv(const uint4* __restrict__ codes, const uint2* __restrict__ codebooks, const
   for (int step = first_step; step < last_step; ++step) {
     // 2. The activations of this step and its codebook.
     const int segment = step / kSegmentSteps;
-    const int first_chunk = step % kSegmentSteps * kStepChunks;
-    const int first_column = segment * kSegmentColumns + first_chunk * kPieces * kPieceColumns;
+    const int first_chunk = step % kSegmentSteps * kStepChunks;  // of the segment
+    const int first_column = segment * kSegmentColumns + step % kSegmentSteps * kStepColumns;
     __syncthreads();  // all warps are done with the last step's activations and codebook
     book = LoadCodebook(codebooks, reinterpret_cast<uint2*>(shared), blockIdx.x * 256 / 256 * 16 + segment);
-    for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
-      const int t = i / (kStepColumns / 8);
-      const int c = i % (kStepColumns / 8) * 8;
-      uint4 value = make_uint4(0, 0, 0, 0);
-      if (first_column + c < kK) {
-        value = __ldg(reinterpret_cast<const uint4*>(x + (first_token + t) * static_cast<long long>(kK) + first_column + c));
-      }
-      *reinterpret_cast<uint4*>(x_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns) = value;
-    }
+    StageActivations(x, x_shared, first_column, first_token);
     __syncthreads();
 
     // 3. Codes of all rows, then unit after unit: decode and multiply.
-    const int groups = min(kStepGroups, ((segment + 1 < kSegments ? kChunks : kLastChunks) - first_chunk + kColumnLanes - 1) / kColumnLanes);
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < kStepGroups; ++g) {
       unsigned words[kRowSlots][kChunkWords];
-      const uint4* at = tile_codes + (segment * kChunks + first_chunk + g * kColumnLanes) * kChunkVectors + row_lane * kColumnLanes + column_lane;
+      const uint4* at = tile_codes + (segment * kChunks + first_chunk + g * kColumnLanes) * kChunkVectors;
+      at += row_lane * kColumnLanes + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
           const uint4 vector = __ldcs(at + (r * kPlanes + p) * kRowLanes * kColumnLanes);
-          words[r][p * 4 + 0] = vector.x;
-          words[r][p * 4 + 1] = vector.y;
-          words[r][p * 4 + 2] = vector.z;
-          words[r][p * 4 + 3] = vector.w;
+          words[r][4 * p] = vector.x;
+          words[r][4 * p + 1] = vector.y;
+          words[r][4 * p + 2] = vector.z;
+          words[r][4 * p + 3] = vector.w;
         }
       }
       #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        const int piece = g * kColumnLanes * kPieces + p * kColumnLanes + column_lane;
+        const int piece = (g * kPieces + p) * kColumnLanes + column_lane;
         const __half* x_at = x_shared + piece * kPiecePitch;
+        unsigned xs[kTokens][kFragmentColumns / 2];
         #pragma unroll
-        for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
-          unsigned xs[kTokens][kFragmentColumns / 2];
+        for (int t = 0; t < kTokens; ++t) {
+          const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch);
+          xs[t][0] = some.x;
+          xs[t][1] = some.y;
+          xs[t][2] = some.z;
+          xs[t][3] = some.w;
+        }
+        #pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
           #pragma unroll
-          for (int t = 0; t < kTokens; ++t) {
+          for (int u = 0; u < kFragmentUnits; ++u) {
+            unsigned pairs[kPairs];
+            DecodeUnit(words[r], p * kPieceUnits + u, book, pairs);
             #pragma unroll
-            for (int i = 0; i < kFragmentColumns / 4; ++i) {
-              const uint2 some = *reinterpret_cast<const uint2*>(x_at + t * kTokenPitch + f * kFragmentColumns + i * 4);
-              xs[t][2 * i] = some.x;
-              xs[t][2 * i + 1] = some.y;
-            }
-          }
-          #pragma unroll
-          for (int r = 0; r < kRowSlots; ++r) {
-            #pragma unroll
-            for (int u = 0; u < kFragmentUnits; ++u) {
-              unsigned pairs[kPairs];
-              DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, book, pairs);
+            for (int i = 0; i < kPairs; ++i) {
+              const float2 w = HalfFloats(pairs[i]);
               #pragma unroll
-              for (int i = 0; i < kPairs; ++i) {
-                const float2 w = HalfFloats(pairs[i]);
-                #pragma unroll
-                for (int t = 0; t < kTokens; ++t) {
-                  const float2 near = HalfFloats(xs[t][u * kPairs + i]);
-                  acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
-                  acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
-                }
+              for (int t = 0; t < kTokens; ++t) {
+                const float2 near = HalfFloats(xs[t][u * kPairs + i]);
+                acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
+                acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
               }
             }
           }
@@ -202,21 +205,24 @@ gemv(const uint4* __restrict__ codes, const uint2* __restrict__ codebooks, const
   // 4. Sum over the lanes of a row and write.
   #pragma unroll
   for (int r = 0; r < kRowSlots; ++r) {
-  const int row = first_row + r * kRowLanes + row_lane;
-  #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    float sum = SumLanes(acc[r][t], kColumnLanes);
-    if (column_lane == 0 && row < kN && tile < kRowTiles) {
-      partial[(blockIdx.z * kM + first_token + t) * static_cast<long long>(kN) + row] = sum;
+    const int row = first_row + r * kRowLanes + row_lane;
+    #pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const int token = first_token + t;
+      float sum = SumLanes(acc[r][t], kColumnLanes);
+      if (column_lane == 0) {
+        partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
+      }
     }
   }
-  }
 }
+
 // Adds the sums of the 8 blocks that share an output, in the order of k: the same bits at every run.
-extern "C" __global__ void __launch_bounds__(256) sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(256)
+sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
   const int i = blockIdx.x * 256 + threadIdx.x;
-  if (i >= 4096) return;
+  if (i >= kM * kN) return;
   float sum = 0;
-  for (int s = 0; s < 8; ++s) sum += partial[s * 4096 + i];
+  for (int s = 0; s < 8; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
   y[i] = __float2half_rn(sum);
 }

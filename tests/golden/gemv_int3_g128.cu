@@ -17,41 +17,40 @@
 // words of a lane and row: 6 (2 units of 96 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
-constexpr int kN = 4096;  // outputs, rows of W
+constexpr int kN = 4096;   // outputs, rows of W
 constexpr int kK = 11008;  // inputs, columns of W
 constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
 constexpr int kRowTiles = 1024;
-constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
-constexpr int kPlanes = 3;        // loads of a chunk
-constexpr int kChunkWords = 6;    // 32-bit words of a chunk
-constexpr int kPieces = 2;        // of a chunk
+constexpr int kPlanes = 3;      // loads of a chunk
+constexpr int kChunkWords = 6;  // 32-bit words of a chunk
+constexpr int kPieces = 2;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 32;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
-constexpr int kPairs = 16;         // registers of a decoded unit, two values each
+constexpr int kPairs = 16;                                      // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
 constexpr int kTileVectors = 2064;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 1;
-constexpr int kBlockSteps = 1;  // of one block
 constexpr int kStepGroups = 6;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 172;  // of a row
 
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
 constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
-constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kStepPieces = kStepChunks * kPieces;
 constexpr int kPiecePitch = 40;
 constexpr int kTokenPitch = 15400;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
+constexpr int kStepPieces = kStepChunks * kPieces;
 
 static_assert(kFragmentColumns % 4 == 0, "activations are read in vectors of four or eight");
 static_assert(kPieceUnits % kFragmentUnits == 0, "a piece is whole fragments");
@@ -84,7 +83,9 @@ __device__ __forceinline__ float SumLanes(float value, int lanes) {
 }
 
 // One unit: 32 codes of 3 bits, packed so that a mask gives two neighbours as 1024 + code.
-__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, unsigned offset, unsigned (&pairs)[16]) {
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, unsigned offset,
+                                           unsigned (&pairs)[16]) {
+  #pragma unroll
   for (int j = 0; j < 15; ++j) {
     pairs[j] = SubPairs(MaskedHalf(words[3 * unit + j / 5] >> 3 * (j % 5), 0x00070007u), offset);
   }
@@ -94,20 +95,36 @@ __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, unsi
   pairs[15] = SubPairs(last | 0x64006400u, offset);
 }
 
-// The scale (low half) and 1024 + zero point (high half) of weight (row, column); rows and columns of padding read the last one.
+// The scale (low half) and 1024 + zero point (high half) of weight (row, column); padding reads the last one.
 __device__ __forceinline__ unsigned ScaleAt(const unsigned* __restrict__ scales, int row, int column) {
   return __ldg(scales + min(row, kN - 1) * 86 + min(column, kK - 1) / 128);
 }
 
+// Copies kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
+                                                 int first_column, int first_token) {
+  for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+    const int t = i / (kStepColumns / 8);
+    const int c = i % (kStepColumns / 8) * 8;
+    const bool inside = first_column + c < kK;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + first_column + c;
+    __half* to = to_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns;
+    *reinterpret_cast<uint4*>(to) = inside ? __ldg(reinterpret_cast<const uint4*>(from)) : make_uint4(0, 0, 0, 0);
+  }
+  // Lanes without a chunk multiply with the zeros of one more piece.
+  for (int i = threadIdx.x; i < kTokens * kPieceColumns; i += kThreads) {
+    to_shared[i / kPieceColumns * kTokenPitch + kStepPieces * kPiecePitch + i % kPieceColumns] = __float2half_rn(0.0f);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemv(const uint2* __restrict__ codes, const unsigned* __restrict__ scales, const __half* __restrict__ x, __half* __restrict__ y) {
+gemv(const uint2* __restrict__ codes, const unsigned* __restrict__ scales, const __half* __restrict__ x,
+     __half* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared);
-  const int lane = threadIdx.x % 32;
-  const int row_lane = lane / kColumnLanes;
-  const int column_lane = lane % kColumnLanes;
+  const int column_lane = threadIdx.x % 32;
   const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
-  const int first_row = tile * kRowSlots * kRowLanes;
+  const int first_row = tile * kRowSlots;
   const int first_token = blockIdx.y * kTokens;
   const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
@@ -115,41 +132,27 @@ gemv(const uint2* __restrict__ codes, const unsigned* __restrict__ scales, const
   // There is none.
 
   float acc[kRowSlots][kTokens] = {};
-  const int first_step = blockIdx.z * kBlockSteps;
-  const int last_step = min(first_step + kBlockSteps, kSteps);
-  for (int step = first_step; step < last_step; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     // 2. The activations of this step.
+    const int first_chunk = step * kStepChunks;
     const int first_column = step * kStepColumns;
     __syncthreads();  // all warps are done with the last step's activations
-    for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
-      const int t = i / (kStepColumns / 8);
-      const int c = i % (kStepColumns / 8) * 8;
-      uint4 value = make_uint4(0, 0, 0, 0);
-      if (first_column + c < kK) {
-        value = __ldg(reinterpret_cast<const uint4*>(x + (first_token + t) * static_cast<long long>(kK) + first_column + c));
-      }
-      *reinterpret_cast<uint4*>(x_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns) = value;
-    }
-    // Lanes without a chunk multiply with the zeros of one more piece.
-    for (int i = threadIdx.x; i < kTokens * kPieceColumns; i += kThreads) {
-      x_shared[i / kPieceColumns * kTokenPitch + kStepPieces * kPiecePitch + i % kPieceColumns] = __float2half_rn(0.0f);
-    }
+    StageActivations(x, x_shared, first_column, first_token);
     __syncthreads();
 
     // 3. Codes of all rows, then unit after unit: decode and multiply.
-    const int groups = kStepGroups;
-    for (int g = 0; g < groups; ++g) {
-      const int lanes = min(kColumnLanes, kChunks - (step * kStepGroups + g) * kColumnLanes);
+    for (int g = 0; g < kStepGroups; ++g) {
+      const int lanes = min(kColumnLanes, kChunks - first_chunk - g * kColumnLanes);
       const bool active = column_lane < lanes;
       unsigned words[kRowSlots][kChunkWords];
-      const uint2* at = tile_codes + (step * kStepChunks + g * kColumnLanes) * kChunkVectors + row_lane * lanes + column_lane;
+      const uint2* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          const uint2 vector = active ? __ldcs(at + (r * kPlanes + p) * kRowLanes * lanes) : make_uint2(0, 0);
-          words[r][p * 2 + 0] = vector.x;
-          words[r][p * 2 + 1] = vector.y;
+          const uint2 vector = active ? __ldcs(at + (r * kPlanes + p) * lanes) : make_uint2(0, 0);
+          words[r][2 * p] = vector.x;
+          words[r][2 * p + 1] = vector.y;
         }
       }
       #pragma unroll
@@ -158,53 +161,48 @@ gemv(const uint2* __restrict__ codes, const unsigned* __restrict__ scales, const
         const int column = first_column + piece * kPieceColumns;
         const __half* x_at = x_shared + piece * kPiecePitch;
         float part[kRowSlots][kTokens] = {};
-        float scales_of[kRowSlots];
+        float piece_scales[kRowSlots];
         unsigned offsets[kRowSlots];
         #pragma unroll
         for (int r = 0; r < kRowSlots; ++r) {
-          const unsigned scale_zero = ScaleAt(scales, first_row + r * kRowLanes + row_lane, column);
+          const int row = first_row + r;
+          const unsigned scale_zero = ScaleAt(scales, row, column);
           const float scale = HalfFloats(scale_zero).x;
           const unsigned offset = __byte_perm(scale_zero, scale_zero, 0x3232);
-          scales_of[r] = scale;
+          piece_scales[r] = scale;
           offsets[r] = offset;
         }
+        unsigned xs[kTokens][kFragmentColumns / 2];
         #pragma unroll
-        for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
-          unsigned xs[kTokens][kFragmentColumns / 2];
+        for (int t = 0; t < kTokens; ++t) {
           #pragma unroll
-          for (int t = 0; t < kTokens; ++t) {
-            #pragma unroll
-            for (int i = 0; i < kFragmentColumns / 8; ++i) {
-              const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch + f * kFragmentColumns + i * 8);
-              xs[t][4 * i] = some.x;
-              xs[t][4 * i + 1] = some.y;
-              xs[t][4 * i + 2] = some.z;
-              xs[t][4 * i + 3] = some.w;
-            }
+          for (int i = 0; i < kFragmentColumns / 8; ++i) {
+            const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch + 8 * i);
+            xs[t][4 * i] = some.x;
+            xs[t][4 * i + 1] = some.y;
+            xs[t][4 * i + 2] = some.z;
+            xs[t][4 * i + 3] = some.w;
           }
+        }
+        #pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
+          unsigned pairs[kPairs];
+          DecodeUnit(words[r], p, offsets[r], pairs);
           #pragma unroll
-          for (int r = 0; r < kRowSlots; ++r) {
+          for (int i = 0; i < kPairs; ++i) {
+            const float2 w = HalfFloats(pairs[i]);
             #pragma unroll
-            for (int u = 0; u < kFragmentUnits; ++u) {
-              unsigned pairs[kPairs];
-              DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, offsets[r], pairs);
-              #pragma unroll
-              for (int i = 0; i < kPairs; ++i) {
-                const float2 w = HalfFloats(pairs[i]);
-                #pragma unroll
-                for (int t = 0; t < kTokens; ++t) {
-                  const float2 near = HalfFloats(xs[t][u * kPairs + i]);
-                  part[r][t] = fmaf(w.x, near.x, part[r][t]);
-                  part[r][t] = fmaf(w.y, near.y, part[r][t]);
-                }
-              }
+            for (int t = 0; t < kTokens; ++t) {
+              const float2 near = HalfFloats(xs[t][i]);
+              part[r][t] = fmaf(w.x, near.x, part[r][t]);
+              part[r][t] = fmaf(w.y, near.y, part[r][t]);
             }
           }
         }
         #pragma unroll
         for (int r = 0; r < kRowSlots; ++r) {
           #pragma unroll
-          for (int t = 0; t < kTokens; ++t) acc[r][t] = fmaf(scales_of[r], part[r][t], acc[r][t]);
+          for (int t = 0; t < kTokens; ++t) acc[r][t] = fmaf(piece_scales[r], part[r][t], acc[r][t]);
         }
       }
     }
@@ -213,13 +211,14 @@ gemv(const uint2* __restrict__ codes, const unsigned* __restrict__ scales, const
   // 4. Sum over the lanes of a row and write.
   #pragma unroll
   for (int r = 0; r < kRowSlots; ++r) {
-  const int row = first_row + r * kRowLanes + row_lane;
-  #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    float sum = SumLanes(acc[r][t], kColumnLanes);
-    if (column_lane == 0 && row < kN && tile < kRowTiles) {
-      y[(first_token + t) * static_cast<long long>(kN) + row] = __float2half_rn(sum);
+    const int row = first_row + r;
+    #pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const int token = first_token + t;
+      float sum = SumLanes(acc[r][t], kColumnLanes);
+      if (column_lane == 0) {
+        y[token * static_cast<long long>(kN) + row] = __float2half_rn(sum);
+      }
     }
-  }
   }
 }

@@ -23,30 +23,29 @@ constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
 constexpr int kRowTiles = 1024;
-constexpr int kRowSlots = 4;      // rows of codes that a lane holds at once
+constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
-constexpr int kPlanes = 1;        // loads of a chunk
-constexpr int kChunkWords = 4;    // 32-bit words of a chunk
-constexpr int kPieces = 4;        // of a chunk
+constexpr int kPlanes = 1;      // loads of a chunk
+constexpr int kChunkWords = 4;  // 32-bit words of a chunk
+constexpr int kPieces = 4;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
-constexpr int kPairs = 4;         // registers of a decoded unit, two values each
+constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
 constexpr int kTileVectors = 512;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 1;
-constexpr int kBlockSteps = 1;  // of one block
 constexpr int kStepGroups = 4;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 128;  // of a row
 
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
 constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
-constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 4096;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once
@@ -57,8 +56,8 @@ static_assert(kFragmentColumns % 4 == 0, "activations are read in vectors of fou
 static_assert(kPieceUnits % kFragmentUnits == 0, "a piece is whole fragments");
 static_assert(kK % 8 == 0, "a row of x is whole vectors");
 
-constexpr int kEntries = 256;   // vectors of absolute values, 4 bytes each
-constexpr int kCopies = 1;  // of each entry in shared memory
+constexpr int kEntries = 256;  // vectors of absolute values, 4 bytes each
+constexpr int kCopies = 1;     // of each entry in shared memory
 
 // Two fp16 values in one register.
 __device__ __forceinline__ __half2 AsHalf2(unsigned pair) { return *reinterpret_cast<const __half2*>(&pair); }
@@ -90,6 +89,7 @@ __device__ __forceinline__ void DecodeE8P(unsigned packed, unsigned signs, unsig
   signs ^= parity;
   const unsigned spread = (signs & 0xf) | (signs & 0xf0) << 12;  // signs of even values low, of odd ones high
   const unsigned shift = 0x34003400u | parity * 0x80008000u;     // +1/4 or -1/4, twice
+  #pragma unroll
   for (int j = 0; j < 4; ++j) {
     // (1024 + nibble) / 2 - 516 = (nibble - 8) / 2, exact in fp16.
     const unsigned magnitude = FmaPairs(MaskedHalf(packed >> 4 * j, 0x000f000fu), 0x38003800u, 0xe008e008u);
@@ -112,7 +112,8 @@ struct Codebook {
 };
 
 // Copies the table into shared memory, each entry kCopies times; a barrier must follow.
-__device__ __forceinline__ Codebook LoadCodebook(const unsigned* __restrict__ codebooks, const float* __restrict__ factors, unsigned* shared) {
+__device__ __forceinline__ Codebook LoadCodebook(const unsigned* __restrict__ codebooks,
+                                                 const float* __restrict__ factors, unsigned* shared) {
   Codebook book;
   for (int i = threadIdx.x; i < kEntries * kCopies; i += kThreads) {
     shared[i] = __ldg(codebooks + i / kCopies);
@@ -123,23 +124,37 @@ __device__ __forceinline__ Codebook LoadCodebook(const unsigned* __restrict__ co
 }
 
 // One unit: eight weights, the second code refines the first.
-__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[4]) {
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
+                                           unsigned (&pairs)[4]) {
   const unsigned codes = words[unit];
   unsigned fine[4];
   DecodeE8P(book.entries[(codes >> 8 & 0xff) * kCopies], codes & 0xff, pairs);
   DecodeE8P(book.entries[(codes >> 24) * kCopies], codes >> 16 & 0xff, fine);
+  #pragma unroll
   for (int j = 0; j < 4; ++j) pairs[j] = FmaPairs(fine[j], book.factor, pairs[j]);
 }
 
+// Copies kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
+                                                 int first_column, int first_token) {
+  for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+    const int t = i / (kStepColumns / 8);
+    const int c = i % (kStepColumns / 8) * 8;
+    const bool inside = first_column + c < kK;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + first_column + c;
+    __half* to = to_shared + t * kTokenPitch + c;
+    *reinterpret_cast<uint4*>(to) = inside ? __ldg(reinterpret_cast<const uint4*>(from)) : make_uint4(0, 0, 0, 0);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemv(const uint4* __restrict__ codes, const unsigned* __restrict__ codebooks, const float* __restrict__ factors, const __half* __restrict__ x, __half* __restrict__ y) {
+gemv(const uint4* __restrict__ codes, const unsigned* __restrict__ codebooks,
+     const float* __restrict__ factors, const __half* __restrict__ x, __half* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
-  const int lane = threadIdx.x % 32;
-  const int row_lane = lane / kColumnLanes;
-  const int column_lane = lane % kColumnLanes;
+  const int column_lane = threadIdx.x % 32;
   const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
-  const int first_row = tile * kRowSlots * kRowLanes;
+  const int first_row = tile * kRowSlots;
   const int first_token = blockIdx.y * kTokens;
   const uint4* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
@@ -147,73 +162,54 @@ gemv(const uint4* __restrict__ codes, const unsigned* __restrict__ codebooks, co
   const Codebook book = LoadCodebook(codebooks, factors, reinterpret_cast<unsigned*>(shared));
 
   float acc[kRowSlots][kTokens] = {};
-  const int first_step = blockIdx.z * kBlockSteps;
-  const int last_step = min(first_step + kBlockSteps, kSteps);
-  for (int step = first_step; step < last_step; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     // 2. The activations of this step.
+    const int first_chunk = step * kStepChunks;
     const int first_column = step * kStepColumns;
     __syncthreads();  // all warps are done with the last step's activations
-    for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
-      const int t = i / (kStepColumns / 8);
-      const int c = i % (kStepColumns / 8) * 8;
-      uint4 value = make_uint4(0, 0, 0, 0);
-      if (first_column + c < kK) {
-        value = __ldg(reinterpret_cast<const uint4*>(x + (first_token + t) * static_cast<long long>(kK) + first_column + c));
-      }
-      *reinterpret_cast<uint4*>(x_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns) = value;
-    }
+    StageActivations(x, x_shared, first_column, first_token);
     __syncthreads();
 
     // 3. Codes of all rows, then unit after unit: decode and multiply.
-    const int groups = kStepGroups;
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < kStepGroups; ++g) {
       unsigned words[kRowSlots][kChunkWords];
-      const uint4* at = tile_codes + (step * kStepChunks + g * kColumnLanes) * kChunkVectors + row_lane * kColumnLanes + column_lane;
+      const uint4* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          const uint4 vector = __ldcs(at + (r * kPlanes + p) * kRowLanes * kColumnLanes);
-          words[r][p * 4 + 0] = vector.x;
-          words[r][p * 4 + 1] = vector.y;
-          words[r][p * 4 + 2] = vector.z;
-          words[r][p * 4 + 3] = vector.w;
+          const uint4 vector = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
+          words[r][4 * p] = vector.x;
+          words[r][4 * p + 1] = vector.y;
+          words[r][4 * p + 2] = vector.z;
+          words[r][4 * p + 3] = vector.w;
         }
       }
       #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        const int piece = g * kColumnLanes * kPieces + p * kColumnLanes + column_lane;
+        const int piece = (g * kPieces + p) * kColumnLanes + column_lane;
         const __half* x_at = x_shared + piece * kPiecePitch;
+        unsigned xs[kTokens][kFragmentColumns / 2];
         #pragma unroll
-        for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
-          unsigned xs[kTokens][kFragmentColumns / 2];
+        for (int t = 0; t < kTokens; ++t) {
+          const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch);
+          xs[t][0] = some.x;
+          xs[t][1] = some.y;
+          xs[t][2] = some.z;
+          xs[t][3] = some.w;
+        }
+        #pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
+          unsigned pairs[kPairs];
+          DecodeUnit(words[r], p, book, pairs);
           #pragma unroll
-          for (int t = 0; t < kTokens; ++t) {
+          for (int i = 0; i < kPairs; ++i) {
+            const float2 w = HalfFloats(pairs[i]);
             #pragma unroll
-            for (int i = 0; i < kFragmentColumns / 8; ++i) {
-              const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch + f * kFragmentColumns + i * 8);
-              xs[t][4 * i] = some.x;
-              xs[t][4 * i + 1] = some.y;
-              xs[t][4 * i + 2] = some.z;
-              xs[t][4 * i + 3] = some.w;
-            }
-          }
-          #pragma unroll
-          for (int r = 0; r < kRowSlots; ++r) {
-            #pragma unroll
-            for (int u = 0; u < kFragmentUnits; ++u) {
-              unsigned pairs[kPairs];
-              DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, book, pairs);
-              #pragma unroll
-              for (int i = 0; i < kPairs; ++i) {
-                const float2 w = HalfFloats(pairs[i]);
-                #pragma unroll
-                for (int t = 0; t < kTokens; ++t) {
-                  const float2 near = HalfFloats(xs[t][u * kPairs + i]);
-                  acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
-                  acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
-                }
-              }
+            for (int t = 0; t < kTokens; ++t) {
+              const float2 near = HalfFloats(xs[t][i]);
+              acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
+              acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
             }
           }
         }
@@ -224,14 +220,15 @@ gemv(const uint4* __restrict__ codes, const unsigned* __restrict__ codebooks, co
   // 4. Sum over the lanes of a row and write.
   #pragma unroll
   for (int r = 0; r < kRowSlots; ++r) {
-  const int row = first_row + r * kRowLanes + row_lane;
-  #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    float sum = SumLanes(acc[r][t], kColumnLanes);
-    if (column_lane == 0 && row < kN && tile < kRowTiles) {
-      sum *= factors[0];
-      y[(first_token + t) * static_cast<long long>(kN) + row] = __float2half_rn(sum);
+    const int row = first_row + r;
+    #pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const int token = first_token + t;
+      float sum = SumLanes(acc[r][t], kColumnLanes);
+      if (column_lane == 0) {
+        sum *= factors[0];
+        y[token * static_cast<long long>(kN) + row] = __float2half_rn(sum);
+      }
     }
-  }
   }
 }

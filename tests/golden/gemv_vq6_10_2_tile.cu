@@ -24,16 +24,16 @@ constexpr int kThreads = 128;
 
 // Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
 constexpr int kRowTiles = 96;
-constexpr int kRowSlots = 2;      // rows of codes that a lane holds at once
+constexpr int kRowSlots = 2;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 2;
 constexpr int kColumnLanes = 16;
-constexpr int kPlanes = 1;        // loads of a chunk
-constexpr int kChunkWords = 2;    // 32-bit words of a chunk
-constexpr int kPieces = 1;        // of a chunk
+constexpr int kPlanes = 1;      // loads of a chunk
+constexpr int kChunkWords = 2;  // 32-bit words of a chunk
+constexpr int kPieces = 1;      // of a chunk
 constexpr int kPieceUnits = 2;
 constexpr int kUnitColumns = 6;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
-constexpr int kPairs = 3;         // registers of a decoded unit, two values each
+constexpr int kPairs = 3;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
 constexpr int kTileVectors = 256;
 
@@ -42,6 +42,7 @@ constexpr int kSteps = 4;
 constexpr int kBlockSteps = 1;  // of one block, of 4 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 16;  // of a row in a segment, which has a codebook of its own
 constexpr int kSegments = 4;
 constexpr int kLastChunks = 16;  // of the last segment
@@ -51,7 +52,6 @@ constexpr int kSegmentColumns = 192;
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
 constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
-constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kPiecePitch = 12;
 constexpr int kTokenPitch = 192;
 constexpr int kFragmentUnits = 2;  // units whose activations are read at once
@@ -101,17 +101,18 @@ struct Codebook {
 };
 
 // Copies entries into shared memory; a barrier must follow.
-__device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks, uint4* shared, int index) {
+__device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks, uint4* shared,
+                                                 int index) {
   Codebook book;
-  const uint4* from0 = codebooks + 0 + static_cast<long long>(index) * 1024;
+  const uint4* from0 = codebooks + static_cast<long long>(index) * 1024;
   const uint4 own0_0 = __ldg(from0 + threadIdx.x % 32 * 1 + 0);
   book.held0[0] = own0_0.x;
   book.held0[1] = own0_0.y;
   book.held0[2] = own0_0.z;
   for (int i = threadIdx.x; i < 1024; i += kThreads) {
-    shared[0 + i] = __ldg(from0 + i);
+    shared[i] = __ldg(from0 + i);
   }
-  book.shared0 = shared + 0;
+  book.shared0 = shared;
   const uint4* from1 = codebooks + 16384 + static_cast<long long>(index) * 1024;
   const uint4 own1_0 = __ldg(from1 + threadIdx.x % 32 * 1 + 0);
   book.held1[0] = own1_0.x;
@@ -125,7 +126,8 @@ __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codeb
 }
 
 // One unit: 6 weights of one row, the sum of an entry of each stage.
-__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book, unsigned (&pairs)[3]) {
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
+                                           unsigned (&pairs)[3]) {
   const unsigned code0 = Bits(words, unit * kUnitBits, 10);
   uint4 entry0;
   entry0.x = __shfl_sync(0xffffffffu, book.held0[0], code0);
@@ -146,13 +148,26 @@ __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, cons
   pairs[2] = AddPairs(pairs[2], entry1.z);
 }
 
+// Copies kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
+                                                 int first_column, int first_token) {
+  for (int i = threadIdx.x; i < kTokens * (kStepColumns / 4); i += kThreads) {
+    const int t = i / (kStepColumns / 4);
+    const int c = i % (kStepColumns / 4) * 4;
+    const bool inside = first_column + c < kK;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + first_column + c;
+    __half* to = to_shared + t * kTokenPitch + c;
+    *reinterpret_cast<uint2*>(to) = inside ? __ldg(reinterpret_cast<const uint2*>(from)) : make_uint2(0, 0);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, 2)
-gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks, const __half* __restrict__ x, float* __restrict__ partial) {
+gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks, const __half* __restrict__ x,
+     float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
-  const int lane = threadIdx.x % 32;
-  const int row_lane = lane / kColumnLanes;
-  const int column_lane = lane % kColumnLanes;
+  const int row_lane = threadIdx.x % 32 / kColumnLanes;
+  const int column_lane = threadIdx.x % kColumnLanes;
   const int tile = blockIdx.x * 4 + threadIdx.x / 32;  // a warp works on one row tile
   const int first_row = tile * kRowSlots * kRowLanes;
   const int first_token = blockIdx.y * kTokens;
@@ -167,66 +182,55 @@ gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks, const
   for (int step = first_step; step < last_step; ++step) {
     // 2. The activations of this step and its codebook.
     const int segment = step / kSegmentSteps;
-    const int first_chunk = step % kSegmentSteps * kStepChunks;
-    const int first_column = segment * kSegmentColumns + first_chunk * kPieces * kPieceColumns;
+    const int first_chunk = step % kSegmentSteps * kStepChunks;  // of the segment
+    const int first_column = segment * kSegmentColumns + step % kSegmentSteps * kStepColumns;
     __syncthreads();  // all warps are done with the last step's activations and codebook
     book = LoadCodebook(codebooks, reinterpret_cast<uint4*>(shared), blockIdx.x * 16 / 96 * 4 + segment);
-    for (int i = threadIdx.x; i < kTokens * (kStepColumns / 4); i += kThreads) {
-      const int t = i / (kStepColumns / 4);
-      const int c = i % (kStepColumns / 4) * 4;
-      uint2 value = make_uint2(0, 0);
-      if (first_column + c < kK) {
-        value = __ldg(reinterpret_cast<const uint2*>(x + (first_token + t) * static_cast<long long>(kK) + first_column + c));
-      }
-      *reinterpret_cast<uint2*>(x_shared + t * kTokenPitch + c / kPieceColumns * kPiecePitch + c % kPieceColumns) = value;
-    }
+    StageActivations(x, x_shared, first_column, first_token);
     __syncthreads();
 
     // 3. Codes of all rows, then unit after unit: decode and multiply.
-    const int groups = min(kStepGroups, ((segment + 1 < kSegments ? kChunks : kLastChunks) - first_chunk + kColumnLanes - 1) / kColumnLanes);
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < kStepGroups; ++g) {
       unsigned words[kRowSlots][kChunkWords];
-      const uint2* at = tile_codes + (segment * kChunks + first_chunk + g * kColumnLanes) * kChunkVectors + row_lane * kColumnLanes + column_lane;
+      const uint2* at = tile_codes + (segment * kChunks + first_chunk + g * kColumnLanes) * kChunkVectors;
+      at += row_lane * kColumnLanes + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
           const uint2 vector = __ldcs(at + (r * kPlanes + p) * kRowLanes * kColumnLanes);
-          words[r][p * 2 + 0] = vector.x;
-          words[r][p * 2 + 1] = vector.y;
+          words[r][2 * p] = vector.x;
+          words[r][2 * p + 1] = vector.y;
         }
       }
       #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        const int piece = g * kColumnLanes * kPieces + p * kColumnLanes + column_lane;
+        const int piece = (g * kPieces + p) * kColumnLanes + column_lane;
         const __half* x_at = x_shared + piece * kPiecePitch;
+        unsigned xs[kTokens][kFragmentColumns / 2];
         #pragma unroll
-        for (int f = 0; f < kPieceUnits / kFragmentUnits; ++f) {
-          unsigned xs[kTokens][kFragmentColumns / 2];
+        for (int t = 0; t < kTokens; ++t) {
           #pragma unroll
-          for (int t = 0; t < kTokens; ++t) {
-            #pragma unroll
-            for (int i = 0; i < kFragmentColumns / 4; ++i) {
-              const uint2 some = *reinterpret_cast<const uint2*>(x_at + t * kTokenPitch + f * kFragmentColumns + i * 4);
-              xs[t][2 * i] = some.x;
-              xs[t][2 * i + 1] = some.y;
-            }
+          for (int i = 0; i < kFragmentColumns / 4; ++i) {
+            const uint2 some = *reinterpret_cast<const uint2*>(x_at + t * kTokenPitch + 4 * i);
+            xs[t][2 * i] = some.x;
+            xs[t][2 * i + 1] = some.y;
           }
+        }
+        #pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
           #pragma unroll
-          for (int r = 0; r < kRowSlots; ++r) {
+          for (int u = 0; u < kFragmentUnits; ++u) {
+            unsigned pairs[kPairs];
+            DecodeUnit(words[r], p * kPieceUnits + u, book, pairs);
             #pragma unroll
-            for (int u = 0; u < kFragmentUnits; ++u) {
-              unsigned pairs[kPairs];
-              DecodeUnit(words[r], p * kPieceUnits + f * kFragmentUnits + u, book, pairs);
+            for (int i = 0; i < kPairs; ++i) {
+              const float2 w = HalfFloats(pairs[i]);
               #pragma unroll
-              for (int i = 0; i < kPairs; ++i) {
-                const float2 w = HalfFloats(pairs[i]);
-                #pragma unroll
-                for (int t = 0; t < kTokens; ++t) {
-                  const float2 near = HalfFloats(xs[t][u * kPairs + i]);
-                  acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
-                  acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
-                }
+              for (int t = 0; t < kTokens; ++t) {
+                const float2 near = HalfFloats(xs[t][u * kPairs + i]);
+                acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
+                acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
               }
             }
           }
@@ -238,21 +242,24 @@ gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks, const
   // 4. Sum over the lanes of a row and write.
   #pragma unroll
   for (int r = 0; r < kRowSlots; ++r) {
-  const int row = first_row + r * kRowLanes + row_lane;
-  #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    float sum = SumLanes(acc[r][t], kColumnLanes);
-    if (column_lane == 0 && row < kN && tile < kRowTiles) {
-      partial[(blockIdx.z * kM + first_token + t) * static_cast<long long>(kN) + row] = sum;
+    const int row = first_row + r * kRowLanes + row_lane;
+    #pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const int token = first_token + t;
+      float sum = SumLanes(acc[r][t], kColumnLanes);
+      if (column_lane == 0) {
+        partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
+      }
     }
   }
-  }
 }
+
 // Adds the sums of the 4 blocks that share an output, in the order of k: the same bits at every run.
-extern "C" __global__ void __launch_bounds__(256) sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(256)
+sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
   const int i = blockIdx.x * 256 + threadIdx.x;
-  if (i >= 384) return;
+  if (i >= kM * kN) return;
   float sum = 0;
-  for (int s = 0; s < 4; ++s) sum += partial[s * 384 + i];
+  for (int s = 0; s < 4; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
   y[i] = __float2half_rn(sum);
 }

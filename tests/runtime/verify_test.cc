@@ -75,6 +75,30 @@ TEST_P(Levels, EveryLevelComputesTheSame) {
 }
 INSTANTIATE_TEST_SUITE_P(Formats, Levels, testing::Values("aqlm-2x8", "gptvq-2", "quip-4"));
 
+class Fusions : public Proof {};
+TEST_P(Fusions, EveryWayToFragmentsComputesTheSame) {
+  for (const Fusion fusion : {Fusion::kShared, Fusion::kRegisterShuffle, Fusion::kZeroShuffle}) {
+    SCOPED_TRACE(ToString(fusion));
+    Request request = Wanted({OpKind::kGemm, GetParam(), 19, 104, 203});
+    request.pins.fusion = fusion;
+    Prove(request);
+    request = Wanted({OpKind::kGemv, GetParam(), 11, 48, 256, "rtx4090", Level::kBest, DType::kBF16, true});
+    request.pins.fusion = fusion;
+    Prove(request);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Formats, Fusions,
+                         testing::Values("fp16", "int4-g64", "int3-g64", "quip-4", "aqlm-2x8", "gptvq-2",
+                                         "VQ<16,4,2>-g64", "VQ<2,4,1>"));
+
+TEST_F(Proof, FusionsThatFormatsCannotHaveAreRefused) {
+  Request request = Wanted({OpKind::kGemm, "VQ<6,10,2>", 32, 64, 192});
+  request.pins.fusion = Fusion::kRegisterShuffle;
+  EXPECT_THROW(Generate(request), Error);
+  request.pins.fusion = Fusion::kShared;
+  Prove(request);
+}
+
 TEST_F(Proof, SplitsAddUpInOneOrder) {
   Request request = Wanted({OpKind::kGemv, "aqlm-2x8", 16, 64, 4096});
   uint64_t first = 0;

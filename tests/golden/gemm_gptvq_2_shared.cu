@@ -1,0 +1,325 @@
+// Made by: vqllm codegen --op gemm --format 'gptvq-2' --m 64 --n 4096 --k 4096 --gpu a100 --fusion shared
+// Do not edit: change the plan and make it again.
+//
+// y[m][n] = sum over k of x[m][k] * scale * decode(codes)[n][k]
+// Format {"name":"gptvq-2","kind":"table","subvector":4,"entries":[256],"axis":"in","scope":{"kind":"tile","rows":256,"cols":256}}, 2.250 bits a weight. Written for a100 (sm_80).
+//
+// Plan
+//   compute   dequant_mma, fusion shared
+//   entries   256 in shared memory x 16 copies
+//   block     4 warps: 2 over outputs x 2 over k; 64 outputs, 32 tokens
+//   k         16 steps, 4 a block; 4 block(s) share an output
+//   budget    136 registers a thread, 76800 bytes of shared memory, 2 blocks an SM
+//   launch    gemm<<<(64, 2, 4), 128, 76800>>>
+//   launch    sum_partials<<<(1024, 1, 1), 256, 0>>>
+//
+// Codes, 4096 KiB: a warp reads a row tile of 32 rows; columns of one group (4 lanes, pieces of 8 columns):
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 4 times
+// words of a lane and row: 2 (8 units of 8 bits, 0 spare bits)
+#include <cuda_fp16.h>
+
+constexpr int kN = 4096;  // outputs, rows of W
+constexpr int kK = 4096;  // inputs, columns of W
+constexpr int kThreads = 128;
+
+// Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
+constexpr int kRowTiles = 128;
+constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
+constexpr int kRowLanes = 8;
+constexpr int kColumnLanes = 4;
+constexpr int kPlanes = 1;      // loads of a chunk
+constexpr int kChunkWords = 2;  // 32-bit words of a chunk
+constexpr int kPieces = 4;      // of a chunk
+constexpr int kPieceUnits = 2;
+constexpr int kUnitColumns = 4;
+constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
+constexpr int kPairs = 2;                                       // registers of a decoded unit, two values each
+constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
+constexpr int kTileVectors = 4096;
+
+// The reduction runs in steps of kStepChunks chunks a row.
+constexpr int kSteps = 16;
+constexpr int kBlockSteps = 4;  // of one block, of 4 that share outputs
+constexpr int kStepGroups = 2;
+constexpr int kStepChunks = kStepGroups * kColumnLanes;
+constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
+constexpr int kChunks = 8;  // of a row in a segment, which has a codebook of its own
+constexpr int kSegments = 16;
+constexpr int kLastChunks = 8;  // of the last segment
+constexpr int kSegmentSteps = 1;
+constexpr int kSegmentColumns = 256;
+
+// Activations in shared memory: 2 slots of one step each. Tokens lie an odd number of 16 bytes apart:
+// the eight rows of a matrix meet different banks.
+constexpr int kM = 64;       // tokens
+constexpr int kTokens = 32;  // of a block
+constexpr int kPiecePitch = 8;
+constexpr int kTokenPitch = 264;
+constexpr int kFragmentUnits = 2;  // units whose activations are read at once
+constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
+constexpr int kCodebookBytes = 32768;  // before the activations
+constexpr int kSlots = 2;
+constexpr int kSlotValues = kTokens * kTokenPitch;
+constexpr int kWarpsN = 2;        // warps side by side over outputs
+constexpr int kWarpsK = 2;        // warps that share outputs, a group of each step each
+constexpr int kRowFragments = 2;  // of 16 rows of W, of a warp
+constexpr int kTileRows = 16 * kRowFragments;
+constexpr int kBlockRows = kWarpsN * kTileRows;
+constexpr int kSumPitch = kBlockRows + 4;  // floats from token to token of the sums
+// A tile of decoded weights of each warp, behind the activations.
+constexpr int kWeightPitch = kColumnLanes * kPieceColumns + 8;
+constexpr int kWeightTileValues = kTileRows * kWeightPitch;
+
+static_assert(kTokens % 8 == 0, "fragment B has eight tokens");
+static_assert(kFragmentColumns % 4 == 0, "a lane gives four columns to an mma");
+static_assert(kPieceUnits % kFragmentUnits == 0, "a piece is whole fragments");
+static_assert(kStepGroups == kWarpsK, "each warp takes one group of a step");
+static_assert(kK % 8 == 0, "a row of x is whole vectors");
+
+constexpr int kUnitBits = 8;  // the codes of all stages of one subvector
+
+// `width` bits from bit `at` of a lane's words, none of which crosses a word. `at` is known once loops are unrolled.
+__device__ __forceinline__ unsigned Bits(const unsigned* words, int at, int width) {
+  return words[at / 32] >> (at % 32) & ((1u << width) - 1);
+}
+
+// Two fp16 values in one register.
+__device__ __forceinline__ __half2 AsHalf2(unsigned pair) { return *reinterpret_cast<const __half2*>(&pair); }
+__device__ __forceinline__ unsigned AsPair(__half2 value) { return *reinterpret_cast<const unsigned*>(&value); }
+
+// Starts a copy of 16 bytes from global to shared memory; where `inside` is false it writes zeros and reads nothing.
+__device__ __forceinline__ void CopyAsync(uint4* to, const uint4* from, bool inside) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(inside ? 16 : 0)
+               : "memory");
+}
+
+// Ends a group of copies, and waits until at most `pending` groups of this thread are under way.
+__device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void WaitCopies(int pending) {
+  if (pending == 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
+  if (pending == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
+  if (pending == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
+}
+
+// Four 8 x 8 matrices of 16-bit values from shared memory: lane l gives the address of row l % 8 of matrix l / 8, and
+// gets columns 2q, 2q + 1 of row g of each, g = l / 4, q = l % 4: a part of an mma fragment.
+__device__ __forceinline__ void LoadMatrices(unsigned (&matrices)[4], const void* row) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+               : "r"(address)
+               : "memory");
+}
+
+// d += a b for one warp: a 16 x 16 and b 16 x 8 of fp16, d 16 x 8 of fp32 (PTX ISA, mma.m16n8k16). With g = lane / 4
+// and q = lane % 4: a holds rows g, g + 8, g, g + 8 at columns 2q, 2q, 2q + 8, 2q + 8; b column g at rows 2q, 2q + 8;
+// d rows g, g, g + 8, g + 8 at columns 2q, 2q + 1, 2q, 2q + 1.
+__device__ __forceinline__ void Mma(float (&d)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                    unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Where the entries of each stage are read from.
+struct Codebook {
+  const uint2* shared0;
+};
+
+// Copies entries into shared memory; a barrier must follow.
+__device__ __forceinline__ Codebook LoadCodebook(const uint2* __restrict__ codebooks, uint2* shared,
+                                                 int index) {
+  Codebook book;
+  const uint2* from0 = codebooks + static_cast<long long>(index) * 256;
+  for (int i = threadIdx.x; i < 4096; i += kThreads) {
+    shared[i] = __ldg(from0 + i / 16);
+  }
+  book.shared0 = shared + threadIdx.x % 16;
+  return book;
+}
+
+// One unit: 4 weights of one row, the sum of an entry of each stage.
+__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
+                                           unsigned (&pairs)[2]) {
+  const unsigned code0 = Bits(words, unit * kUnitBits, 8);
+  const uint2 entry0 = book.shared0[code0 * 16];
+  pairs[0] = entry0.x;
+  pairs[1] = entry0.y;
+}
+
+// Starts the copies of kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
+__device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
+                                                 int first_column, int first_token) {
+  for (int i = threadIdx.x; i < kTokens * (kStepColumns / 8); i += kThreads) {
+    const int t = i / (kStepColumns / 8);
+    const int c = i % (kStepColumns / 8) * 8;
+    const bool inside = first_column + c < kK;
+    const __half* from = x + (first_token + t) * static_cast<long long>(kK) + first_column + c;
+    __half* to = to_shared + t * kTokenPitch + c;
+    CopyAsync(reinterpret_cast<uint4*>(to), reinterpret_cast<const uint4*>(inside ? from : x), inside);
+  }
+}
+
+
+// The first column of a step.
+__device__ __forceinline__ int ColumnOf(int step) {
+  return step / kSegmentSteps * kSegmentColumns + step % kSegmentSteps * kStepColumns;
+}
+
+// Columns 2i and 2i + 1 of the lane's row `row` of W, both known once loops are unrolled.
+__device__ __forceinline__ unsigned WeightPair(const unsigned (&weights)[kRowSlots][kFragmentUnits][kPairs],
+                                               int row, int i) {
+  return weights[row][i / kPairs][i % kPairs];
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 2)
+gemm(const uint2* __restrict__ codes, const uint2* __restrict__ codebooks, const __half* __restrict__ x,
+     float* __restrict__ partial) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
+  __half* weight_tile = x_shared + kSlots * kSlotValues + threadIdx.x / 32 * kWeightTileValues;
+  const int lane = threadIdx.x % 32;
+  const int row_lane = lane / kColumnLanes;     // g of the mma fragments
+  const int column_lane = lane % kColumnLanes;  // q
+  const int warp_n = threadIdx.x / 32 % kWarpsN;
+  const int warp_k = threadIdx.x / 32 / kWarpsN;
+  const int tile = blockIdx.x * kWarpsN + warp_n;
+  const int first_token = blockIdx.y * kTokens;
+  const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
+  const int first_step = blockIdx.z * kBlockSteps;
+  const int last_step = min(first_step + kBlockSteps, kSteps);
+
+  // 1. Start the copies of the first steps.
+  #pragma unroll
+  for (int s = 0; s < kSlots - 1; ++s) {
+    if (first_step + s < last_step) {
+      StageActivations(x, x_shared + s * kSlotValues, ColumnOf(first_step + s), first_token);
+    }
+    CommitCopies();
+  }
+  Codebook book;  // changes with the segment
+
+  float acc[kRowFragments][kTokens / 8][4] = {};
+  for (int step = first_step; step < last_step; ++step) {
+    // 2. Codes of this step, straight into registers.
+    const int segment = step / kSegmentSteps;
+    const int first_chunk = step % kSegmentSteps * kStepChunks;  // of the segment
+    unsigned words[kRowSlots][kChunkWords];
+    const uint2* at = tile_codes + (segment * kChunks + first_chunk + warp_k * kColumnLanes) * kChunkVectors;
+    #pragma unroll
+    for (int r = 0; r < kRowSlots; ++r) {
+      #pragma unroll
+      for (int p = 0; p < kPlanes; ++p) {
+        const uint2 vector = __ldcs(at + (r * kPlanes + p) * 32);
+        words[r][2 * p] = vector.x;
+        words[r][2 * p + 1] = vector.y;
+      }
+    }
+
+    // 3. Wait for this step's activations; then refill the slot that everybody has left.
+    WaitCopies(kSlots - 2);
+    __syncthreads();
+    if (step == first_step || step % kSegmentSteps == 0) {
+      book = LoadCodebook(codebooks, reinterpret_cast<uint2*>(shared), blockIdx.x * 64 / 256 * 16 + segment);
+      __syncthreads();
+    }
+    const int next = step + kSlots - 1;
+    if (next < last_step) {
+      __half* free_slot = x_shared + (next - first_step) % kSlots * kSlotValues;
+      StageActivations(x, free_slot, ColumnOf(next), first_token);
+    }
+    CommitCopies();
+
+    // 4. Decode into fragments A, read fragments B, multiply.
+    const __half* x_now = x_shared + (step - first_step) % kSlots * kSlotValues;
+    #pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      const int piece = (warp_k * kPieces + p) * kColumnLanes + column_lane;
+      __syncwarp();  // the warp is done with the tile of the last piece
+      unsigned weights[kRowSlots][kFragmentUnits][kPairs];
+      #pragma unroll
+      for (int r = 0; r < kRowSlots; ++r) {
+        #pragma unroll
+        for (int u = 0; u < kFragmentUnits; ++u) {
+          DecodeUnit(words[r], p * kPieceUnits + u, book, weights[r][u]);
+        }
+      }
+      #pragma unroll
+      for (int row = 0; row < 2 * kRowFragments; ++row) {
+        __half* to =
+            weight_tile + (row * kRowLanes + row_lane) * kWeightPitch + column_lane * kPieceColumns;
+        #pragma unroll
+        for (int i = 0; i < kFragmentColumns / 8; ++i) {
+          *reinterpret_cast<uint4*>(to + 8 * i) = make_uint4(
+              WeightPair(weights, row, 4 * i), WeightPair(weights, row, 4 * i + 1),
+              WeightPair(weights, row, 4 * i + 2), WeightPair(weights, row, 4 * i + 3));
+        }
+      }
+      __syncwarp();
+      #pragma unroll
+      for (int s = 0; s < kPieceColumns / 8; ++s) {
+        unsigned a[kRowFragments][2][4];
+        #pragma unroll
+        for (int t = 0; t < kRowFragments; ++t) {
+          #pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            LoadMatrices(a[t][h],
+                         weight_tile + (16 * t + lane % 16) * kWeightPitch + 32 * s + 16 * h + lane / 16 * 8);
+          }
+        }
+        #pragma unroll
+        for (int j = 0; j < kTokens / 8; ++j) {
+          unsigned xs[4];
+          LoadMatrices(xs, x_now + (j * 8 + lane % 8) * kTokenPitch + (piece - column_lane) * kPieceColumns +
+                               32 * s + lane / 8 * 8);
+          #pragma unroll
+          for (int t = 0; t < kRowFragments; ++t) {
+            #pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              Mma(acc[t][j], a[t][h][0], a[t][h][1], a[t][h][2], a[t][h][3], xs[2 * h], xs[2 * h + 1]);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // 5. Bring the sums together in shared memory and write rows of outputs.
+  WaitCopies(0);
+  __syncthreads();
+  float* sums = reinterpret_cast<float*>(shared);
+  #pragma unroll
+  for (int t = 0; t < kRowFragments; ++t) {
+    const int row = warp_n * kTileRows + 16 * t + row_lane;
+    const int row_below = warp_n * kTileRows + 16 * t + 8 + row_lane;
+    #pragma unroll
+    for (int j = 0; j < kTokens / 8; ++j) {
+      float* to = sums + (warp_k * kTokens + j * 8 + 2 * column_lane) * kSumPitch;
+      to[row] = acc[t][j][0];
+      to[kSumPitch + row] = acc[t][j][1];
+      to[row_below] = acc[t][j][2];
+      to[kSumPitch + row_below] = acc[t][j][3];
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < kTokens * kBlockRows; i += kThreads) {
+    const int row = blockIdx.x * kBlockRows + i % kBlockRows;
+    const int token = first_token + i / kBlockRows;
+    float sum = 0;
+    for (int s = 0; s < kWarpsK; ++s) {
+      sum += sums[(s * kTokens + i / kBlockRows) * kSumPitch + i % kBlockRows];
+    }
+    partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
+  }
+}
+
+// Adds the sums of the 4 blocks that share an output, in the order of k: the same bits at every run.
+extern "C" __global__ void __launch_bounds__(256)
+sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  if (i >= kM * kN) return;
+  float sum = 0;
+  for (int s = 0; s < 4; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
+  y[i] = __float2half_rn(sum);
+}
