@@ -178,6 +178,27 @@ Format ParseNotation(std::string_view text) {
   return f;
 }
 
+/// "int4-g96-sym".
+Format ParseIntNotation(std::string_view text) {
+  Format f;
+  f.name = text;
+  CheckName(f.name);
+  f.kind = FormatKind::kInt;
+  std::string_view rest = text.substr(3);
+  f.bits = Narrow(TakeNumber(rest));
+  if (Take(rest, "-row")) {
+    f.scale = ScaleKind::kPerOutput;
+  } else if (Take(rest, "-g")) {
+    f.scale = ScaleKind::kGroup;
+    f.group = Narrow(TakeNumber(rest));
+  }
+  f.symmetric = Take(rest, "-sym");
+  if (!rest.empty() || f.scale == ScaleKind::kNone)
+    Fail("format {}: allowed: int<bits>-g<group> and int<bits>-row, with -sym behind it or not", f.name);
+  Validate(f);
+  return f;
+}
+
 Format FromJson(std::string_view text, const std::string& where) {
   const nlohmann::json parsed = ParseJson(text, where);
   const JsonReader reader(parsed, where);
@@ -268,6 +289,7 @@ Format ParseFormat(std::string_view text) {
     if (format.name == text) return format;
   }
   if (text.starts_with("VQ<")) return ParseNotation(text);
+  if (text.starts_with("int")) return ParseIntNotation(text);
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && text[first] == '{') return FromJson(text, "format");
   if (text.ends_with(".json")) {
@@ -277,7 +299,9 @@ Format ParseFormat(std::string_view text) {
   for (const Format& format : NamedFormats()) names += (names.empty() ? "" : " ") + format.name;
   const std::string shown =
       nlohmann::json(text.substr(0, kMaxName)).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  Fail("format: found {}, allowed: {}, VQ<v,b,R>, a JSON object, the path of a .json file", shown, names);
+  Fail(
+      "format: found {}, allowed: {}, int<bits>-g<group>, VQ<v,b,R>, a JSON object, the path of a .json file",
+      shown, names);
 }
 
 std::string ToJson(const Format& f) {

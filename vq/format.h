@@ -74,10 +74,10 @@ struct Format {
   bool operator==(const Format&) const = default;
 };
 
-/// A named format ("int4-g128", "aqlm-2x8", "quip-2"), the notation VQ<v,b,R> with an optional scope and
-/// scale behind it
-/// ("VQ<4,8,1>", "VQ<4,8,1>-tile256x256", "VQ<8,4,4>-g128", "VQ<8,8,2>-row"), a JSON object in text, or the
-/// path of a .json file. Throws Error that names the field, what was found and what is allowed.
+/// A named format ("int4-g128", "aqlm-2x8", "quip-2"), integers with any group ("int3-g96", "int8-row-sym"),
+/// the notation VQ<v,b,R> with an optional scope and scale behind it ("VQ<4,8,1>", "VQ<4,8,1>-tile256x256",
+/// "VQ<8,4,4>-g128", "VQ<8,8,2>-row"), a JSON object in text, or the path of a .json file. Throws Error that
+/// names the field, what was found and what is allowed.
 Format ParseFormat(std::string_view text);
 
 /// All named formats, in the order of the table in formats.cc.

@@ -74,6 +74,11 @@ TEST(Format, NamedRowsOfTheNotationMeanWhatTheNotationSays) {
 }
 
 TEST(Format, NotationReadsEverySuffix) {
+  const Format integers = ParseFormat("int3-g96-sym");
+  EXPECT_EQ(integers.bits, 3);
+  EXPECT_EQ(integers.group, 96);
+  EXPECT_TRUE(integers.symmetric);
+  EXPECT_EQ(ParseFormat("int2-row-sym").scale, ScaleKind::kPerOutput);
   const Format tile = ParseFormat("VQ<6,10,2>-tile96x192-g96");
   EXPECT_EQ(tile.subvector, 6);
   EXPECT_EQ(tile.entries, (std::vector<int>{1024, 1024}));
@@ -166,19 +171,21 @@ TEST_P(BadFormats, AreRefusedWithTheFieldNamed) {
 
 INSTANTIATE_TEST_SUITE_P(
     Text, BadFormats,
-    testing::Values(BadFormat{"", "format"}, BadFormat{"int5-g128", "int5-g128"},
-                    BadFormat{"VQ<", "VQ<v,b,R>"}, BadFormat{"VQ<4,8>", "VQ<v,b,R>"},
-                    BadFormat{"VQ<4,8,1", "VQ<v,b,R>"}, BadFormat{"VQ<0,8,1>", "subvector"},
-                    BadFormat{"VQ<17,8,1>", "subvector"}, BadFormat{"VQ<4,0,1>", "code bits"},
-                    BadFormat{"VQ<4,17,1>", "code bits"}, BadFormat{"VQ<4,8,0>", "stages"},
-                    BadFormat{"VQ<4,8,9>", "stages"}, BadFormat{"VQ<4,8,1>-tile256", "scope cols"},
-                    BadFormat{"VQ<4,8,1>-tile256x255", "scope cols"},
-                    BadFormat{"VQ<4,8,1>-out-tile255x256", "scope rows"}, BadFormat{"VQ<4,8,1>-g0", "group"},
-                    BadFormat{"VQ<4,8,1>-g126", "group"}, BadFormat{"VQ<4,8,1>-g", "group"},
-                    BadFormat{"VQ<4,8,1>-g99999999999999999999", "group"},
-                    BadFormat{"VQ<4,8,1>-g128-row", "-row"}, BadFormat{"VQ<4,8,1>-head-tensor", "-tensor"},
-                    BadFormat{"VQ<4,8,1>-head-out", "axis"}, BadFormat{"VQ<4,8,1>;", "name"},
-                    BadFormat{"VQ<4,8,1>-tensor-tensor-tensor-tensor-tensor-tensor", "name"}));
+    testing::Values(
+        BadFormat{"", "format"}, BadFormat{"int5-g128", "int5-g128"}, BadFormat{"int4", "int<bits>-g<group>"},
+        BadFormat{"int5-g64", "2, 3, 4, 8"}, BadFormat{"int4-g", "group"}, BadFormat{"int4-g0", "group"},
+        BadFormat{"int4-g64-sym-sym", "int<bits>-g<group>"}, BadFormat{"int99999999999-g64", "bits"},
+        BadFormat{"VQ<", "VQ<v,b,R>"}, BadFormat{"VQ<4,8>", "VQ<v,b,R>"}, BadFormat{"VQ<4,8,1", "VQ<v,b,R>"},
+        BadFormat{"VQ<0,8,1>", "subvector"}, BadFormat{"VQ<17,8,1>", "subvector"},
+        BadFormat{"VQ<4,0,1>", "code bits"}, BadFormat{"VQ<4,17,1>", "code bits"},
+        BadFormat{"VQ<4,8,0>", "stages"}, BadFormat{"VQ<4,8,9>", "stages"},
+        BadFormat{"VQ<4,8,1>-tile256", "scope cols"}, BadFormat{"VQ<4,8,1>-tile256x255", "scope cols"},
+        BadFormat{"VQ<4,8,1>-out-tile255x256", "scope rows"}, BadFormat{"VQ<4,8,1>-g0", "group"},
+        BadFormat{"VQ<4,8,1>-g126", "group"}, BadFormat{"VQ<4,8,1>-g", "group"},
+        BadFormat{"VQ<4,8,1>-g99999999999999999999", "group"}, BadFormat{"VQ<4,8,1>-g128-row", "-row"},
+        BadFormat{"VQ<4,8,1>-head-tensor", "-tensor"}, BadFormat{"VQ<4,8,1>-head-out", "axis"},
+        BadFormat{"VQ<4,8,1>;", "name"},
+        BadFormat{"VQ<4,8,1>-tensor-tensor-tensor-tensor-tensor-tensor", "name"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Json, BadFormats,
