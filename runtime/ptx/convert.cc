@@ -53,10 +53,15 @@ uint64_t NanBits(Type type) {
   }
 }
 
-// A float to an integer: NaN gives 0 for narrow types, the rest clamps.
+// A float to an integer clamps. A NaN gives the highest bit alone where a double or an integer of 64 bits is
+// at one end, else 0.
 template <typename T>
-uint64_t ToInteger(double whole) {
-  if (std::isnan(whole)) return sizeof(T) == 8 ? uint64_t{1} << 63 : 0;
+uint64_t ToInteger(double whole, bool from_double) {
+  if (std::isnan(whole)) {
+    const int highest = from_double || sizeof(T) == 8 ? 8 * static_cast<int>(sizeof(T)) - 1 : -1;
+    return highest < 0 ? 0
+                       : static_cast<uint64_t>(static_cast<int64_t>(static_cast<T>(uint64_t{1} << highest)));
+  }
   // 2^digits is exact; everything at or above it does not fit.
   const double above = std::ldexp(1.0, std::numeric_limits<T>::digits);
   if (whole >= above) return static_cast<uint64_t>(static_cast<int64_t>(std::numeric_limits<T>::max()));
@@ -66,37 +71,37 @@ uint64_t ToInteger(double whole) {
   return static_cast<uint64_t>(static_cast<int64_t>(static_cast<T>(whole)));
 }
 
-uint64_t IntegerResult(Type type, double whole) {
+uint64_t IntegerResult(Type type, double whole, bool from_double) {
   switch (type) {
     case Type::kU8:
-      return ToInteger<uint8_t>(whole);
+      return ToInteger<uint8_t>(whole, from_double);
     case Type::kU16:
-      return ToInteger<uint16_t>(whole);
+      return ToInteger<uint16_t>(whole, from_double);
     case Type::kU32:
-      return ToInteger<uint32_t>(whole);
+      return ToInteger<uint32_t>(whole, from_double);
     case Type::kU64:
-      return ToInteger<uint64_t>(whole);
+      return ToInteger<uint64_t>(whole, from_double);
     case Type::kS8:
-      return ToInteger<int8_t>(whole);
+      return ToInteger<int8_t>(whole, from_double);
     case Type::kS16:
-      return ToInteger<int16_t>(whole);
+      return ToInteger<int16_t>(whole, from_double);
     case Type::kS32:
-      return ToInteger<int32_t>(whole);
+      return ToInteger<int32_t>(whole, from_double);
     default:
-      return ToInteger<int64_t>(whole);
+      return ToInteger<int64_t>(whole, from_double);
   }
+}
+
+uint64_t Extended(Type type, uint64_t bits) {
+  const int unused = 64 - 8 * TypeSize(type);
+  return IsSigned(type) ? static_cast<uint64_t>(static_cast<int64_t>(bits << unused) >> unused)
+                        : bits << unused >> unused;
 }
 
 // An integer as a double and what that lost: 64-bit values do not all fit.
 double FromInteger(Type type, uint64_t bits, int* sticky) {
-  const int size = TypeSize(type);
-  const bool is_signed = IsSigned(type);
-  if (size < 8) {
-    const int shift = 64 - 8 * size;
-    bits = is_signed ? static_cast<uint64_t>(static_cast<int64_t>(bits << shift) >> shift)
-                     : bits << shift >> shift;
-  }
-  const bool negative = is_signed && static_cast<int64_t>(bits) < 0;
+  bits = Extended(type, bits);
+  const bool negative = IsSigned(type) && static_cast<int64_t>(bits) < 0;
   const uint64_t magnitude = negative ? uint64_t{0} - bits : bits;
   // The top 53 bits, cut; what is below makes the sticky bit.
   const int drop = std::max(0, 11 - std::countl_zero(magnitude));
@@ -104,6 +109,12 @@ double FromInteger(Type type, uint64_t bits, int* sticky) {
   *sticky = kept != magnitude ? 1 : 0;
   const double value = static_cast<double>(kept);
   return negative ? -value : value;
+}
+
+// The nearest double, for which a sticky bit below 53 others does not say enough.
+double NearestDouble(Type type, uint64_t bits) {
+  bits = Extended(type, bits);
+  return IsSigned(type) ? static_cast<double>(static_cast<int64_t>(bits)) : static_cast<double>(bits);
 }
 
 }  // namespace
@@ -214,11 +225,17 @@ Conversion Conversion::Unpack(uint32_t packed) {
 
 uint64_t Convert(const Conversion& c, uint64_t bits) {
   int sticky = 0;
-  double value = IsFloat(c.from) ? ValueOf(c.from, bits) : FromInteger(c.from, bits, &sticky);
+  const bool nearest_double = c.to == Type::kF64 && c.rounding == Rounding::kNearest;
+  double value = IsFloat(c.from)  ? ValueOf(c.from, bits)
+                 : nearest_double ? NearestDouble(c.from, bits)
+                                  : FromInteger(c.from, bits, &sticky);
   if (c.ftz && c.from == Type::kF32) value = FlushSingle(value);
   if (c.integral) value = RoundToWhole(value, c.rounding);
-  if (!IsFloat(c.to)) return IntegerResult(c.to, value);
-  if (c.saturate) value = value > 0 ? std::fmin(value, 1.0) : 0.0;  // NaN to zero
+  if (!IsFloat(c.to)) return IntegerResult(c.to, value, c.from == Type::kF64);
+  if (c.saturate) {
+    value = value > 0 ? std::fmin(value, 1.0) : 0.0;  // NaN to zero
+    sticky = 0;                                       // of a whole number only one and zero are left
+  }
   if (c.relu && !(value > 0) && !std::isnan(value)) value = 0.0;
   if (std::isnan(value)) return NanBits(c.to);
   uint64_t result;

@@ -11,6 +11,7 @@
 
 #include "codegen/compile.h"
 #include "runtime/ptx/interpreter.h"
+#include "tests/runtime/ptx/support/opcode_log.h"
 #include "tests/support/data.h"
 #include "vq/base/error.h"
 #include "vq/base/file.h"
@@ -95,7 +96,10 @@ WarpResult RunWarp(std::string_view body, int words, const std::vector<T>& input
   const uint64_t out = memory.Allocate(static_cast<uint64_t>(words) * 128, "out");
   const uint64_t in = Upload(memory, input, "in");
   WarpResult result;
-  result.report = Launch(memory, module, "k", {1}, {32}, 0, Args(out, in));
+  LaunchOptions options;
+  options.lines = OpcodeLogWanted();
+  result.report = Launch(memory, module, "k", {1}, {32}, 0, Args(out, in), options);
+  LogOpcodes(result.report);
   result.out = Download<uint32_t>(memory, out, static_cast<size_t>(words) * 32);
   return result;
 }
