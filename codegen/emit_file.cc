@@ -45,9 +45,10 @@ std::string TierLine(const Plan& plan) {
 std::string Drawing(const Plan& plan) {
   const WeightLayout& layout = plan.layout;
   const int piece = layout.PieceCols();
-  std::string text =
-      fmt::format("columns of one group ({} lanes, pieces of {} columns):\n", layout.lanes_k, piece);
-  text += fmt::format("  |lane 0: 0..{}|lane 1: {}..{}|", piece - 1, piece, 2 * piece - 1);
+  std::string text = fmt::format("columns of one group ({} lane{}, pieces of {} columns):\n", layout.lanes_k,
+                                 layout.lanes_k > 1 ? "s" : "", piece);
+  text += fmt::format("  |lane 0: 0..{}|", piece - 1);
+  if (layout.lanes_k > 1) text += fmt::format("lane 1: {}..{}|", piece, 2 * piece - 1);
   if (layout.lanes_k > 2)
     text += fmt::format(" ... |lane {}: ..{}|", layout.lanes_k - 1, layout.lanes_k * piece - 1);
   if (layout.chunk_pieces > 1)
@@ -100,7 +101,8 @@ std::string Banner(const Plan& plan) {
 
 std::string EmitFile(const Plan& plan) {
   KernelText kernel = OpOf(plan.op).emit(plan);
-  DecoderText decoder = EmitDecoder(plan);
+  // Lookup tables take the place of a decoder.
+  DecoderText decoder = plan.compute == Compute::kTable ? DecoderText() : EmitDecoder(plan);
   kernel.blocks.insert(decoder.blocks.begin(), decoder.blocks.end());
   const bool bf16 = plan.activation == DType::kBF16 || UnitOf(plan.format).bf16;
   TextWriter writer;
@@ -114,8 +116,10 @@ std::string EmitFile(const Plan& plan) {
   }
   writer.Gap();
   writer.Write(BundleBlocks(kernel.blocks));
-  writer.Gap();
-  writer.Write(decoder.functions);
+  if (!decoder.functions.empty()) {
+    writer.Gap();
+    writer.Write(decoder.functions);
+  }
   if (!kernel.functions.empty()) {
     writer.Gap();
     writer.Write(kernel.functions);

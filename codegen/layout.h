@@ -42,6 +42,13 @@ struct WeightLayout {
   int64_t last_chunks = 0;     ///< chunks of the last segment
   int64_t segment_cols = 0;    ///< columns of a full segment
 
+  /// Units that make whole vectors of four columns, of eight where a piece has them: what activations are
+  /// read for at once.
+  int FragmentUnits() const {
+    const int units = unit_cols % 4 == 0 ? 1 : unit_cols % 2 == 0 ? 2 : 4;
+    const bool doubles = unit_rows == 1 && units * unit_cols % 8 == 4 && piece_units % (2 * units) == 0;
+    return doubles ? 2 * units : units;
+  }
   int PieceCols() const { return piece_units * unit_cols; }
   int ChunkUnits() const { return piece_units * chunk_pieces; }
   int ChunkCols() const { return ChunkUnits() * unit_cols; }

@@ -32,8 +32,9 @@ std::string EmitFile(const Plan& plan);
 
 namespace internal {
 KernelText EmitDequant(const Plan& plan);
-KernelText EmitLinear(const Plan& plan);  ///< gemv and gemm: one of the two below
+KernelText EmitLinear(const Plan& plan);  ///< gemv and gemm: one of those below
 KernelText EmitFmaKernel(const Plan& plan);
 KernelText EmitMmaKernel(const Plan& plan);
+KernelText EmitTableKernel(const Plan& plan);
 }  // namespace internal
 }  // namespace vqllm

@@ -57,8 +57,9 @@ void CompletePlan(Plan& plan, const GpuSpec& gpu) {
   plan.reduce_bytes = 0;
   if (plan.compute != Compute::kStore) {
     plan.x_step_cols = plan.step_groups * layout.lanes_k * layout.ChunkCols();
-    // ldmatrix reads columns in their order.
-    const bool ordered = plan.fusion == Fusion::kShared || plan.fusion == Fusion::kRegisterShuffle;
+    // ldmatrix reads columns in their order; tables are made by lanes that read the same column.
+    const bool ordered = plan.fusion == Fusion::kShared || plan.fusion == Fusion::kRegisterShuffle ||
+                         plan.compute == Compute::kTable;
     plan.piece_pitch = ordered ? layout.PieceCols() : PiecePitch(layout.PieceCols());
     const int pieces =
         plan.x_step_cols / layout.PieceCols() + (plan.ragged && plan.compute == Compute::kFma ? 1 : 0);
@@ -73,7 +74,14 @@ void CompletePlan(Plan& plan, const GpuSpec& gpu) {
   if (plan.fusion == Fusion::kShared)
     plan.weight_bytes =
         plan.Threads() / 32 * layout.TileRows() * (layout.lanes_k * layout.PieceCols() + 8) * 2;
-  plan.shared_bytes = std::max(plan.codebook_bytes + plan.x_bytes + plan.weight_bytes, plan.reduce_bytes);
+  plan.table_bytes = 0;
+  if (plan.compute == Compute::kTable) {
+    for (const StageTier& tier : plan.stages)
+      plan.table_bytes += tier.entries * layout.ChunkUnits() * plan.token_tile * 4;
+    plan.table_bytes = (plan.table_bytes + 15) / 16 * 16;
+  }
+  plan.shared_bytes =
+      std::max(plan.codebook_bytes + plan.x_bytes + plan.weight_bytes + plan.table_bytes, plan.reduce_bytes);
   if (plan.fusion == Fusion::kRegisterShuffle && (layout.unit_rows > 1 || layout.PieceCols() % 8 != 0)) {
     Fail("plan: fusion: found register_shuffle for pieces of {} columns, allowed: multiples of 8",
          layout.unit_rows > 1 ? 1 : layout.PieceCols());

@@ -71,6 +71,7 @@ struct Plan {
   int codebook_bytes = 0;   ///< in shared memory
   int x_bytes = 0;          ///< all slots
   int weight_bytes = 0;     ///< decoded tile in shared memory (fusion shared)
+  int table_bytes = 0;      ///< products of entries and activations (compute lookup_table)
   int reduce_bytes = 0;     ///< sums of warps; overlays codebooks and x
   int shared_bytes = 0;     ///< of a block
   int register_budget = 0;  ///< a thread; what __launch_bounds__ asks for

@@ -68,7 +68,7 @@ bool CanSegment(const Request& request, const WeightLayout& layout, int block_ro
 int RegisterEstimate(const Plan& plan) {
   const WeightLayout& layout = plan.layout;
   const UnitShape unit = UnitOf(plan.format);
-  const int fragment = FragmentUnits(layout.unit_cols);
+  const int fragment = layout.FragmentUnits();
   int registers = 40 + layout.row_slots * layout.chunk_words;
   for (const StageTier& tier : plan.stages) registers += tier.held > 0 ? unit.Pairs() : 0;
   // Pointers of the tiers, and the entries of all stages under way.
@@ -78,9 +78,13 @@ int RegisterEstimate(const Plan& plan) {
   if (plan.compute == Compute::kFma) {
     registers += plan.token_tile * (2 * x + layout.row_slots * unit.rows * 2) + 2 * unit.Pairs() +
                  3 * layout.row_slots;
+  } else if (plan.compute == Compute::kTable) {
+    // An entry and its activations while the table is made; sums of the rows after.
+    registers += 2 * unit.Pairs() + plan.token_tile * 2 * layout.row_slots + 2 * layout.row_slots;
   } else if (plan.compute == Compute::kMma) {
     // Fragments A and B, two values a register; the accumulators; addresses of the scales of each row.
-    registers += layout.row_slots * fragment * unit.Pairs() + layout.row_slots * plan.token_tile / 4 + 2 * x;
+    registers += layout.row_slots * fragment * unit.Pairs() + 2 * x;
+    registers += layout.row_slots * unit.rows * plan.token_tile / 4;
     registers += plan.format.stages() * layout.row_slots;
     if (plan.format.scale == ScaleKind::kGroup) registers += 4 * layout.row_slots;
   } else {
@@ -88,7 +92,17 @@ int RegisterEstimate(const Plan& plan) {
   }
   // Addresses, loop counters and what ptxas keeps in flight grow with the kernel: a third more keeps all of
   // the registry free of spills.
-  return (registers * 4 / 3 + 7) / 8 * 8;
+  registers = registers * 4 / 3;
+  // Of lookups in global memory ptxas starts as many of a chunk as it finds registers for: entries and
+  // addresses. Fitted to its reports on the registry, where half of them all came to be in flight.
+  int waiting = 0;
+  for (const StageTier& tier : plan.stages) {
+    if (std::max(tier.held, tier.shared) < tier.entries)
+      waiting += layout.row_slots * layout.ChunkUnits() * (unit.Pairs() + 2);
+  }
+  if (plan.format.kind == FormatKind::kTable && plan.compute != Compute::kTable)
+    registers = std::max(registers, 56 + waiting / 2);
+  return (registers + 7) / 8 * 8;
 }
 
 void FillTiers(const Request& request, const Choice& choice, Plan& plan) {
@@ -156,9 +170,15 @@ Plan Build(const Request& request, const Choice& choice) {
   layout.row_slots = choice.row_slots;
   int64_t segment_cols = SegmentCols(request);
   if (choice.compute == Compute::kMma) {
+    if (choice.token_tile % 8 != 0)
+      Fail("plan: token_tile: found {}, allowed for {}: multiples of 8", choice.token_tile,
+           ToString(choice.compute));
     layout.lanes_row = 8;
     layout.lanes_k = 4;
     layout.pad_groups = true;
+  } else if (choice.compute == Compute::kTable) {
+    layout.lanes_row = 32;
+    layout.lanes_k = 1;
   } else {
     // As many lanes along k as there are chunks in a segment.
     const int64_t chunks =
@@ -172,6 +192,13 @@ Plan Build(const Request& request, const Choice& choice) {
   plan.segmented = scoped && request.level != Level::kGc &&
                    CanSegment(request, layout, choice.warps_n * layout.TileRows());
   if (!plan.segmented) segment_cols = 0;
+  if (choice.compute == Compute::kTable) {
+    if (scoped && !plan.segmented)
+      Fail("plan: lookup_table: found codebooks that change within a block, allowed: one at a time");
+    if (f.scale == ScaleKind::kGroup && f.group % layout.ChunkCols() != 0)
+      Fail("plan: lookup_table: found {} columns a chunk, allowed: divisors of the group {}",
+           layout.ChunkCols(), f.group);
+  }
   CompleteLayout(layout, request.n, request.k, segment_cols);
   if (request.stored && layout != *request.stored) Fail("plan: the codes lie in another order");
   if (layout.chunk_words > kMaxChunkWords)
@@ -186,7 +213,7 @@ Plan Build(const Request& request, const Choice& choice) {
     const int groups = static_cast<int>((layout.segment_chunks + layout.lanes_k - 1) / layout.lanes_k);
     const int steps = (groups + plan.step_groups - 1) / plan.step_groups;
     plan.step_groups = (groups + steps - 1) / steps;
-    if (choice.split > 1 && layout.segments == 1 && choice.compute == Compute::kFma)
+    if (choice.split > 1 && layout.segments == 1 && choice.compute != Compute::kStore)
       plan.step_groups = std::min(plan.step_groups, (groups + choice.split - 1) / choice.split);
   }
   if (HasCodebook(f)) {
@@ -227,7 +254,7 @@ std::vector<Choice> Tiers(const Request& request) {
     case Level::kO2:
     case Level::kO3:
     case Level::kO4:
-      return {o2};
+      return {o2, o1};  // the second where registers do not hold entries of all stages
     case Level::kBest:
       return {gc, sc, o1, o2, all};
   }
@@ -235,7 +262,10 @@ std::vector<Choice> Tiers(const Request& request) {
 }
 
 int Pinned(int pin, int free) { return pin > 0 ? pin : free; }
-bool Allowed(int pin, int value) { return pin == 0 || pin == value; }
+/// The pin where there is one, else what is worth weighing.
+std::vector<int> Options(int pin, std::initializer_list<int> free) {
+  return pin > 0 ? std::vector<int>{pin} : std::vector<int>(free);
+}
 
 /// Chunk sizes worth weighing: whole words first, few words else.
 std::vector<int> ChunkPieces(const Request& request, const UnitShape& unit, int piece_units) {
@@ -252,79 +282,117 @@ std::vector<int> ChunkPieces(const Request& request, const UnitShape& unit, int 
   return sizes;
 }
 
+/// Warps of a block over outputs: also those that fill a tile of codebooks whose rows are no power of two.
+std::vector<int> WarpsOverOutputs(const Request& request, std::initializer_list<int> free) {
+  std::vector<int> warps = Options(request.pins.warps_n, free);
+  const Scope& scope = request.format.scope;
+  if (request.pins.warps_n == 0 && scope.kind == ScopeKind::kTile && scope.rows % 3 == 0) {
+    warps.push_back(3);
+    warps.push_back(6);
+  }
+  return warps;
+}
+
+void EnumerateFma(const Request& request, Choice base, std::vector<Choice>& choices) {
+  const PlanPins& pins = request.pins;
+  base.compute = Compute::kFma;
+  base.fusion = Fusion::kNone;
+  base.token_tile =
+      Pinned(pins.token_tile,
+             static_cast<int>(std::min<int64_t>(request.m, UnitOf(request.format).rows > 4 ? 2 : 4)));
+  for (const int warps : WarpsOverOutputs(request, {4, 8, 16})) {
+    for (const int slots : Options(pins.row_slots, {1, 2, 4})) {
+      for (const int split : Options(pins.split, {1, 2, 4, 8})) {
+        base.warps_n = warps;
+        base.row_slots = slots;
+        base.split = split;
+        choices.push_back(base);
+      }
+    }
+  }
+}
+
+/// Lookup tables: what pays where many rows share the products of a few entries.
+void EnumerateTable(const Request& request, Choice base, std::vector<Choice>& choices) {
+  const PlanPins& pins = request.pins;
+  base.compute = Compute::kTable;
+  base.fusion = Fusion::kNone;
+  // Entries are read once a table, from where they are.
+  base.held = 0;
+  base.shared_share = 0;
+  base.replicate = false;
+  base.token_tile = Pinned(pins.token_tile, static_cast<int>(std::min<int64_t>(request.m, 4)));
+  for (const int warps : WarpsOverOutputs(request, {4, 8, 16})) {
+    for (const int slots : Options(pins.row_slots, {1, 2, 4, 8})) {
+      for (const int split : Options(pins.split, {1, 4, 8, 16, 32})) {
+        base.warps_n = warps;
+        base.row_slots = slots;
+        base.split = split;
+        choices.push_back(base);
+      }
+    }
+  }
+}
+
+void EnumerateMma(const Request& request, Choice base, std::vector<Choice>& choices) {
+  const PlanPins& pins = request.pins;
+  const int unit_rows = UnitOf(request.format).rows;
+  base.compute = Compute::kMma;
+  base.fusion = pins.fusion.value_or(Fusion::kZeroShuffle);
+  for (const int tokens : Options(pins.token_tile, {8, 16, 32, 64, 128})) {
+    if (pins.token_tile == 0 && tokens > 8 && tokens / 2 >= request.m) continue;
+    // Rows of a lane come in twos: fragment A has g and g + 8.
+    for (const int slots : Options(pins.row_slots, {1, 2, 4})) {
+      if (slots * unit_rows % 2 != 0 || (pins.row_slots == 0 && slots == 1 && unit_rows == 1)) continue;
+      for (const int wn : WarpsOverOutputs(request, {1, 2, 4, 8})) {
+        for (const int wk : Options(pins.warps_k, {1, 2, 4, 8})) {
+          if (wn * wk < 3 || wn * wk > 8) continue;
+          for (const int split : Options(pins.split, {1, 2, 4})) {
+            if (split > 1 && request.m > 128) continue;
+            for (const int x_slots : Options(pins.x_slots, {2, 3})) {
+              base.token_tile = tokens;
+              base.row_slots = slots;
+              base.warps_n = wn;
+              base.warps_k = wk;
+              base.split = split;
+              base.x_slots = x_slots;
+              choices.push_back(base);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 void Enumerate(const Request& request, std::vector<Choice>& choices) {
   const Format& f = request.format;
   const UnitShape unit = UnitOf(f);
   const PlanPins& pins = request.pins;
-  const bool mma_able = unit.rows == 1 && (!unit.bf16 || request.activation == DType::kBF16);
+  const bool mma_able = !unit.bf16 || request.activation == DType::kBF16;
+  const bool wants_fma = pins.compute.value_or(Compute::kFma) == Compute::kFma &&
+                         pins.fusion.value_or(Fusion::kNone) == Fusion::kNone;
+  const bool wants_table = pins.compute == Compute::kTable && f.kind == FormatKind::kTable && unit.rows == 1;
+  const bool wants_mma =
+      pins.compute.value_or(Compute::kMma) == Compute::kMma && pins.fusion != Fusion::kNone;
   for (const Choice& tier : Tiers(request)) {
     for (const int pieces : ChunkPieces(request, unit, PieceUnits(f, unit))) {
       Choice base = tier;
       base.chunk_pieces = pieces;
       if (request.op == OpKind::kDequant) {
         base.compute = Compute::kStore;
-        base.fusion = Fusion::kNone;
-        for (const int warps : {4, 8}) {
-          base.warps_n = Pinned(pins.warps_n, warps);
-          for (const int split : {1, 4}) {
-            base.split = Pinned(pins.split, split);
+        for (const int warps : Options(pins.warps_n, {4, 8})) {
+          base.warps_n = warps;
+          for (const int split : Options(pins.split, {1, 4})) {
+            base.split = split;
             choices.push_back(base);
           }
         }
         continue;
       }
-      const bool fma = request.m <= 4 || !mma_able;
-      if (fma && pins.compute.value_or(Compute::kFma) == Compute::kFma &&
-          pins.fusion.value_or(Fusion::kNone) == Fusion::kNone) {
-        base.compute = Compute::kFma;
-        base.fusion = Fusion::kNone;
-        base.token_tile =
-            Pinned(pins.token_tile, static_cast<int>(std::min<int64_t>(request.m, unit.rows > 4 ? 2 : 4)));
-        for (const int warps : {4, 8, 16}) {
-          for (const int slots : {1, 2, 4}) {
-            for (const int split : {1, 2, 4, 8}) {
-              if (!Allowed(pins.warps_n, warps) || !Allowed(pins.row_slots, slots) ||
-                  !Allowed(pins.split, split))
-                continue;
-              base.warps_n = warps;
-              base.row_slots = slots;
-              base.split = split;
-              choices.push_back(base);
-            }
-          }
-        }
-      }
-      if (mma_able && request.m > 1 && pins.compute.value_or(Compute::kMma) == Compute::kMma &&
-          pins.fusion != Fusion::kNone) {
-        base.compute = Compute::kMma;
-        base.fusion = pins.fusion.value_or(Fusion::kZeroShuffle);
-        for (const int tokens : {8, 16, 32, 64, 128}) {
-          if (tokens > 8 && tokens / 2 >= request.m) continue;
-          for (const int slots : {2, 4}) {
-            for (const int wn : {1, 2, 4, 8}) {
-              for (const int wk : {1, 2, 4, 8}) {
-                if (wn * wk < 4 || wn * wk > 8) continue;
-                for (const int split : {1, 2, 4}) {
-                  for (const int x_slots : {2, 3}) {
-                    if (!Allowed(pins.warps_n, wn) || !Allowed(pins.warps_k, wk) ||
-                        !Allowed(pins.row_slots, slots) || !Allowed(pins.split, split) ||
-                        !Allowed(pins.token_tile, tokens) || !Allowed(pins.x_slots, x_slots))
-                      continue;
-                    if (split > 1 && request.m > 128) continue;
-                    base.token_tile = tokens;
-                    base.row_slots = slots;
-                    base.warps_n = wn;
-                    base.warps_k = wk;
-                    base.split = split;
-                    base.x_slots = x_slots;
-                    choices.push_back(base);
-                  }
-                }
-              }
-            }
-          }
-        }
-      }
+      if (wants_fma && (request.m <= 4 || !mma_able || pins.compute)) EnumerateFma(request, base, choices);
+      if (wants_table) EnumerateTable(request, base, choices);
+      if (wants_mma && mma_able && (request.m > 1 || pins.compute)) EnumerateMma(request, base, choices);
     }
   }
 }

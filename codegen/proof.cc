@@ -46,6 +46,7 @@ std::vector<float> Magnitudes(const Tensor& tensor) {
 /// Relative error that the decoded weight carries into the product.
 double WeightError(const Plan& plan) {
   const Format& f = plan.format;
+  if (plan.compute == Compute::kTable) return 0;  // products of entries are fp32
   double error = 0;
   const bool sums = f.kind == FormatKind::kTable || f.kind == FormatKind::kLattice;
   if (sums) error += (f.stages() - 1) * kHalfUnit;
@@ -114,11 +115,11 @@ Tensor RandomTensor(const Format& f, int64_t rows, int64_t cols, uint64_t seed) 
   return t;
 }
 
-ProofCase MakeProofCase(const Plan& plan, uint64_t seed) {
-  return MakeProofCase(plan, RandomTensor(plan.format, plan.n, plan.k, seed), seed + 1);
+ProofCase MakeProofCase(const Plan& plan, uint64_t seed, ProofInputs inputs) {
+  return MakeProofCase(plan, RandomTensor(plan.format, plan.n, plan.k, seed), seed + 1, inputs);
 }
 
-ProofCase MakeProofCase(const Plan& plan, Tensor tensor, uint64_t seed) {
+ProofCase MakeProofCase(const Plan& plan, Tensor tensor, uint64_t seed, ProofInputs inputs) {
   VQLLM_CHECK(tensor.rows == plan.n && tensor.cols == plan.k);
   ProofCase proof;
   proof.tensor = std::move(tensor);
@@ -140,7 +141,10 @@ ProofCase MakeProofCase(const Plan& plan, Tensor tensor, uint64_t seed) {
   }
   Rng rng(seed);
   const size_t m = static_cast<size_t>(plan.m);
-  for (size_t i = 0; i < m * k; ++i) proof.x.push_back(Store(plan.activation, rng.Normal()));
+  for (size_t i = 0; i < m * k; ++i) {
+    const float large = inputs == ProofInputs::kNormal ? 0.0f : i % 2 == 0 ? 1e4f : -1e4f;
+    proof.x.push_back(Store(plan.activation, large + rng.Normal()));
+  }
   if (plan.bias) {
     for (size_t i = 0; i < n; ++i) proof.bias.push_back(Store(plan.activation, rng.Normal()));
   }

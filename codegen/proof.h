@@ -24,12 +24,19 @@ struct ProofCase {
   std::vector<double> tolerance;  ///< as expected
 };
 
+/// Activations of a proof.
+enum class ProofInputs : uint8_t {
+  kNormal,      ///< normally distributed
+  kCancelling,  ///< +10^4 and -10^4 in turn and small noise: sums far below their terms
+};
+
 /// The tolerance follows from the arithmetic of the plan: fp16 sums of stages, fp16 scaling before an mma,
 /// the length of the fp32 chains, the rounding of the output; each times the sum of magnitudes that it acts
 /// on.
-ProofCase MakeProofCase(const Plan& plan, uint64_t seed);
+ProofCase MakeProofCase(const Plan& plan, uint64_t seed, ProofInputs inputs = ProofInputs::kNormal);
 /// The same for a tensor of the caller's.
-ProofCase MakeProofCase(const Plan& plan, Tensor tensor, uint64_t seed);
+ProofCase MakeProofCase(const Plan& plan, Tensor tensor, uint64_t seed,
+                        ProofInputs inputs = ProofInputs::kNormal);
 
 /// How a result compares: `out` as the kernel wrote it, of plan.activation.
 struct ProofResult {

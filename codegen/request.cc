@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kOps[] = {"dequant", "gemv", "gemm"};
 constexpr std::string_view kLevels[] = {"gc", "sc", "o1", "o2", "o3", "o4", "best"};
-constexpr std::string_view kComputes[] = {"store", "dequant_fma", "dequant_mma"};
+constexpr std::string_view kComputes[] = {"store", "dequant_fma", "dequant_mma", "lookup_table"};
 constexpr std::string_view kFusions[] = {"none", "shared", "register_shuffle", "zero_shuffle"};
 
 // 2^18 outputs and inputs: three times the largest layer in use; keeps every index of a row below 2^31.

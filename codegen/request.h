@@ -34,6 +34,7 @@ enum class Compute : uint8_t {
   kStore,  ///< written out (dequant)
   kFma,    ///< fp32 fused multiply-add, one lane a row and a share of the columns
   kMma,    ///< mma.sync m16n8k16, fp32 accumulators: rows of W are the 16, tokens the 8
+  kTable,  ///< products of every entry with the activations of a subvector, then a load and an add for a code
 };
 
 /// How decoded weights get to where the arithmetic wants them.

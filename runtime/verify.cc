@@ -64,7 +64,7 @@ uint64_t HashOf(const std::vector<uint16_t>& values) {
 VerifyReport Verify(const Generated& generated, const KernelCache& cache, const VerifyOptions& options) {
   const Plan& plan = generated.plan();
   const CachedKernel built = Build(generated, cache);
-  const ProofCase proof = MakeProofCase(plan, options.seed);
+  const ProofCase proof = MakeProofCase(plan, options.seed, options.inputs);
   const ptx::Module module = ptx::Module::Parse(built.kernel.ptx, generated.FileName());
   ptx::Memory memory;
   Buffers buffers(memory);

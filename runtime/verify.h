@@ -13,6 +13,7 @@ namespace vqllm {
 
 struct VerifyOptions {
   uint64_t seed = 1;
+  ProofInputs inputs = ProofInputs::kNormal;
   bool hazards = true;  ///< races, uninitialised reads, missing waits, divergent barriers
   int workers = 1;      ///< threads of the interpreter; no result depends on it
   bool reverse_warps = false;

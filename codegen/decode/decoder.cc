@@ -55,6 +55,27 @@ std::string DecodeArguments(const Plan& plan, const std::string& index, const st
   return arguments;
 }
 
+bool CodesCrossWords(const Plan& plan) {
+  const int unit_bits = UnitOf(plan.format).bits;
+  for (int unit = 0; unit < plan.layout.ChunkUnits(); ++unit) {
+    int at = unit * unit_bits;
+    for (const StageTier& tier : plan.stages) {
+      if (at % 32 + tier.code_bits > 32) return true;
+      at += tier.code_bits;
+    }
+  }
+  return false;
+}
+
+std::string SegmentCodebook(const Plan& plan) {
+  if (!plan.segmented) return "";
+  const Scope& scope = plan.format.scope;
+  const std::string segment = plan.layout.segments > 1 ? "segment" : "0";
+  if (scope.kind != ScopeKind::kTile) return segment;
+  const int across = (plan.k + scope.cols - 1) / scope.cols;
+  return fmt::format("blockIdx.x * {} / {} * {} + {}", plan.BlockRows(), scope.rows, across, segment);
+}
+
 std::string LoadCodebookCall(const Plan& plan) {
   if (!HasCodebook(plan.format)) return "";
   bool shared = false;
@@ -64,14 +85,7 @@ std::string LoadCodebookCall(const Plan& plan) {
   std::string arguments = "codebooks";
   if (plan.format.kind == FormatKind::kLattice && plan.format.stages() == 2) arguments += ", factors";
   if (shared) arguments += fmt::format(", reinterpret_cast<{}*>(shared)", type);
-  if (plan.segmented) {
-    const Scope& scope = plan.format.scope;
-    const int across = (plan.k + scope.cols - 1) / scope.cols;
-    const std::string segment = plan.layout.segments > 1 ? "segment" : "0";
-    arguments += scope.kind == ScopeKind::kTile ? fmt::format(", blockIdx.x * {} / {} * {} + {}",
-                                                              plan.BlockRows(), scope.rows, across, segment)
-                                                : ", " + segment;
-  }
+  if (plan.segmented) arguments += ", " + SegmentCodebook(plan);
   return fmt::format("LoadCodebook({})", arguments);
 }
 

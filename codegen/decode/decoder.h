@@ -39,6 +39,10 @@ DecoderText EmitDecoder(const Plan& plan);
 /// The arguments of a call of DecodeUnit between `unit` and `pairs`, such as "book, "; `index` and `offset`
 /// are expressions.
 std::string DecodeArguments(const Plan& plan, const std::string& index, const std::string& offset);
+/// True where a code of some unit of a chunk lies across two words.
+bool CodesCrossWords(const Plan& plan);
+/// The codebook of the block, or of `segment`, an expression; nothing where there is one for all.
+std::string SegmentCodebook(const Plan& plan);
 /// Call of LoadCodebook, of `segment` where a segment has codebooks of its own; nothing without codebooks.
 std::string LoadCodebookCall(const Plan& plan);
 /// The index of the codebook of weight (row, col), expressions both.

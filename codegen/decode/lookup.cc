@@ -154,7 +154,6 @@ DecoderText EmitLookup(const Plan& plan) {
   std::string members;
   std::string load;
   std::string decode;
-  bool crossing = false;
   bool shared = false;
   int bit = 0;
   int64_t global_at = 0;
@@ -165,14 +164,12 @@ DecoderText EmitLookup(const Plan& plan) {
     members += StageMembers(entry, tier, stage, unit.Pairs());
     load += StageLoad(plan, entry, stage, global_at, shared_at);
     decode += StageDecode(plan, entry, stage, bit);
-    for (int u = 0; u < plan.layout.ChunkUnits(); ++u)
-      crossing |= (u * unit.bits + bit) % 32 + tier.code_bits > 32;
     bit += tier.code_bits;
     global_at += books * tier.entries * entry.vectors;
     shared_at += static_cast<int64_t>(tier.shared) * tier.replicas * entry.vectors;
     shared |= tier.shared > 0;
   }
-  out.blocks = {crossing ? "bits_crossing" : "bits"};
+  out.blocks = {CodesCrossWords(plan) ? "bits_crossing" : "bits"};
   if (f.stages() > 1) out.blocks.insert({"pairs", "pairs_add"});
   const bool many = f.scope.kind != ScopeKind::kTensor && plan.segmented;
   out.constants = FillText("constexpr int kUnitBits = $bits$;  // the codes of all stages of one subvector",

@@ -27,13 +27,6 @@ CopyVector VectorOf(const Plan& plan) {
 
 }  // namespace
 
-int FragmentUnits(const WeightLayout& layout) {
-  const int units = layout.unit_cols % 4 == 0 ? 1 : layout.unit_cols % 2 == 0 ? 2 : 4;
-  // Reads of 16 bytes where two reads of 8 would do the same.
-  const bool doubles = layout.unit_rows == 1 && units * layout.unit_cols % 8 == 4;
-  return doubles && layout.piece_units % (2 * units) == 0 ? 2 * units : units;
-}
-
 std::string ActivationConstants(const Plan& plan) {
   return FillText(
       R"(
@@ -49,7 +42,7 @@ std::string ActivationConstants(const Plan& plan) {
        {"tokens", plan.token_tile},
        {"piece_pitch", plan.piece_pitch},
        {"token_pitch", plan.token_pitch},
-       {"fragment", FragmentUnits(plan.layout)},
+       {"fragment", plan.layout.FragmentUnits()},
        {"codebook", plan.codebook_bytes > 0
                         ? fmt::format("constexpr int kCodebookBytes = {};  // before the activations",
                                       plan.codebook_bytes)
@@ -110,7 +103,7 @@ std::string StageFunction(const Plan& plan, bool async) {
 }
 
 std::string ReadFragment(const Plan& plan, const std::string& into, const std::string& from) {
-  const int columns = FragmentUnits(plan.layout) * plan.layout.unit_cols;
+  const int columns = plan.layout.FragmentUnits() * plan.layout.unit_cols;
   const int vector = columns % 8 == 0 ? 8 : 4;
   const bool one = columns == vector;
   std::string read = fmt::format("const {0} some = *reinterpret_cast<const {0}*>({1}{2});\n",

@@ -136,6 +136,24 @@ std::string StepStart(const Plan& plan, bool column) {
                                           : "const int first_column = step * kStepColumns;"}});
 }
 
+std::string GroupsOfStep(const Plan& plan) {
+  const WeightLayout& layout = plan.layout;
+  const auto whole = [&](int64_t chunks) {
+    return (chunks + layout.lanes_k - 1) / layout.lanes_k % plan.step_groups == 0;
+  };
+  if (whole(layout.segment_chunks) && whole(layout.last_chunks)) return "kStepGroups";
+  const std::string chunks = layout.segments == 1 || layout.last_chunks == layout.segment_chunks
+                                 ? "kChunks"
+                                 : "(segment + 1 < kSegments ? kChunks : kLastChunks)";
+  return fmt::format("min(kStepGroups, ({} - first_chunk + kColumnLanes - 1) / kColumnLanes)", chunks);
+}
+
+std::string BlockSteps(const Plan& plan) {
+  if (plan.split == 1) return "";
+  return "const int first_step = blockIdx.z * kBlockSteps;\n"
+         "const int last_step = min(first_step + kBlockSteps, kSteps);\n";
+}
+
 std::string LoadGroup(const Plan& plan, const GroupLanes& group) {
   const WeightLayout& layout = plan.layout;
   std::string at = "tile_codes + (";
@@ -190,7 +208,7 @@ std::string Unrolled(const char* variable, const std::string& count, int times, 
 }
 
 std::string UnitIndex(const WeightLayout& layout) {
-  const int fragment = FragmentUnits(layout);
+  const int fragment = layout.FragmentUnits();
   std::string index = layout.piece_units > 1 ? "p * kPieceUnits" : "p";
   if (layout.piece_units > fragment) index += fragment > 1 ? " + f * kFragmentUnits" : " + f";
   if (fragment > 1) index += " + u";
@@ -198,7 +216,7 @@ std::string UnitIndex(const WeightLayout& layout) {
 }
 
 std::string UnitColumn(const WeightLayout& layout) {
-  const int fragment = FragmentUnits(layout);
+  const int fragment = layout.FragmentUnits();
   std::string column;
   if (layout.piece_units > fragment) column += " + f * kFragmentColumns";
   if (fragment > 1) column += " + u * kUnitColumns";

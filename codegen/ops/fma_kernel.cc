@@ -24,19 +24,6 @@ std::string Constants(const Plan& plan) {
   return JoinTexts({LayoutConstants(plan), StepConstants(plan), own});
 }
 
-/// Groups of a step; of the last step of a segment there may be fewer.
-std::string Groups(const Plan& plan) {
-  const WeightLayout& layout = plan.layout;
-  const auto whole = [&](int64_t chunks) {
-    return (chunks + layout.lanes_k - 1) / layout.lanes_k % plan.step_groups == 0;
-  };
-  if (whole(layout.segment_chunks) && whole(layout.last_chunks)) return "kStepGroups";
-  const std::string chunks = layout.segments == 1 || layout.last_chunks == layout.segment_chunks
-                                 ? "kChunks"
-                                 : "(segment + 1 < kSegments ? kChunks : kLastChunks)";
-  return fmt::format("min(kStepGroups, ({} - first_chunk + kColumnLanes - 1) / kColumnLanes)", chunks);
-}
-
 std::string Sums(const Plan& plan) {
   const bool out_axis = plan.layout.unit_rows > 1;
   const std::string of_row =
@@ -84,7 +71,7 @@ KernelText EmitFmaKernel(const Plan& plan) {
 
   const std::string load = LoadCodebookCall(plan);
   const GroupLanes group = LanesOfGroup(plan);
-  const std::string groups = Groups(plan);
+  const std::string groups = GroupsOfStep(plan);
   out.kernels =
       FillText(
           R"(
@@ -135,9 +122,7 @@ KernelText EmitFmaKernel(const Plan& plan) {
                         : plan.segmented ? "Codebook book;  // changes with the segment"
                                          : "const Codebook book = " + load + ";"},
            {"unit_rows", layout.unit_rows > 1 ? "[kUnitRows]" : ""},
-           {"block_steps", plan.split > 1 ? "const int first_step = blockIdx.z * kBlockSteps;\n"
-                                            "const int last_step = min(first_step + kBlockSteps, kSteps);"
-                                          : ""},
+           {"block_steps", BlockSteps(plan)},
            {"first_step", plan.split > 1 ? "first_step" : "0"},
            {"last_step", plan.split > 1 ? "last_step" : "kSteps"},
            {"codebook_too", plan.segmented ? " and its codebook" : ""},

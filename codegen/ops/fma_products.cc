@@ -42,7 +42,7 @@ std::string UnitProducts(const Plan& plan, const std::string& into) {
     )",
                     {{"weights", weights},
                      {"xs", xs},
-                     {"at", FragmentUnits(layout) > 1 ? "u * kPairs + " : ""},
+                     {"at", layout.FragmentUnits() > 1 ? "u * kPairs + " : ""},
                      {"into", into}});
   }
   return FillText(R"(
@@ -123,7 +123,7 @@ std::string FmaProducts(const Plan& plan) {
   const bool per_unit = group && !per_piece;
   const bool offset = UnitOf(plan.format).offset;
   const bool indexed = IndexesCodebooks(plan);
-  const int fragment = FragmentUnits(layout);
+  const int fragment = layout.FragmentUnits();
   const std::string row_of = out_axis ? "const int row = (" + RowOfSlot(layout) + ") * kUnitRows;\n"
                                       : "const int row = " + RowOfSlot(layout) + ";\n";
   const std::string into = (per_piece  ? "part[r]"

@@ -1,12 +1,21 @@
-// gemv and gemm: one computation, two kernels; the plan says which.
+// gemv and gemm: one computation, three kernels; the plan says which.
 #include "codegen/ops/parts.h"
 #include "vq/base/check.h"
 
 namespace vqllm::internal {
 
 KernelText EmitLinear(const Plan& plan) {
-  VQLLM_CHECK(plan.compute != Compute::kStore);
-  return plan.compute == Compute::kMma ? EmitMmaKernel(plan) : EmitFmaKernel(plan);
+  switch (plan.compute) {
+    case Compute::kFma:
+      return EmitFmaKernel(plan);
+    case Compute::kMma:
+      return EmitMmaKernel(plan);
+    case Compute::kTable:
+      return EmitTableKernel(plan);
+    case Compute::kStore:
+      break;
+  }
+  VQLLM_CHECK(false);
 }
 
 }  // namespace vqllm::internal

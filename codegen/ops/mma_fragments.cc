@@ -19,7 +19,7 @@ namespace {
 
 /// True where a fragment is one unit and its pairs are what the mma wants.
 bool PairsAsDecoded(const WeightLayout& layout) {
-  return layout.unit_rows == 1 && layout.unit_cols % 2 == 0 && FragmentUnits(layout) == 1;
+  return layout.unit_rows == 1 && layout.unit_cols % 2 == 0 && layout.FragmentUnits() == 1;
 }
 
 /// Columns 2i and 2i + 1 of a row of the lane's fragment, expressions all.
@@ -70,6 +70,12 @@ std::string ReadScale(const Plan& plan, const std::string& call) {
   return text;
 }
 
+/// The scales of two rows of a unit that lies along outputs, as a pair.
+std::string ScalePair(const Plan& plan, const std::string& column) {
+  return fmt::format("AsPair(__halves2half2({}, {}))", ScaleCall(plan, "row + 2 * i", column),
+                     ScaleCall(plan, "row + 2 * i + 1", column));
+}
+
 /// Decodes one fragment into `weights`, scaled and of the activations' type.
 std::string Decode(const Plan& plan, bool piece_scales) {
   const WeightLayout& layout = plan.layout;
@@ -77,7 +83,7 @@ std::string Decode(const Plan& plan, bool piece_scales) {
   const bool group = ScalesPerGroup(plan);
   const bool offset = UnitOf(plan.format).offset;
   const bool to_bf16 = plan.activation == DType::kBF16 && !UnitOf(plan.format).bf16;
-  const int fragment = FragmentUnits(layout);
+  const int fragment = layout.FragmentUnits();
   const std::string column = "column" + UnitColumn(layout);
   const std::string u = fragment > 1 ? "u" : "0";
   const std::string one = fmt::format("weights[r][{}][i]", u);
@@ -88,20 +94,15 @@ std::string Decode(const Plan& plan, bool piece_scales) {
         ReadScale(plan, ScaleCall(plan, "row", ScalePerPiece(plan) ? "column" : column));
   }
   std::string after;
-  if (group && out_axis) {
+  if (group) {
+    const std::string of_pair = out_axis       ? piece_scales ? "piece_scales[r][i]" : ScalePair(plan, column)
+                                      : piece_scales ? "piece_scales[r]"
+                                               : "scale";
     after = FillText(R"(
       #pragma unroll
-      for (int i = 0; i < kPairs; ++i) {
-        const __half2 scale = __halves2half2($low$, $high$);
-        $one$ = MulPairs($one$, AsPair(scale));
-      }
+      for (int i = 0; i < kPairs; ++i) $one$ = MulPairs($one$, $scale$);
     )",
-                     {{"low", ScaleCall(plan, "row + 2 * i", column)},
-                      {"high", ScaleCall(plan, "row + 2 * i + 1", column)},
-                      {"one", one}});
-  } else if (group) {
-    after = fmt::format("#pragma unroll\nfor (int i = 0; i < kPairs; ++i) {0} = MulPairs({0}, {1});\n", one,
-                        piece_scales ? "piece_scales[r]" : "scale");
+                     {{"one", one}, {"scale", of_pair}});
   }
   if (to_bf16)
     after += fmt::format("#pragma unroll\nfor (int i = 0; i < kPairs; ++i) {0} = ToBfloat16({0});\n", one);
@@ -137,6 +138,18 @@ std::string Decode(const Plan& plan, bool piece_scales) {
 
 /// Scales of a piece of several fragments, read once.
 std::string PieceScales(const Plan& plan) {
+  if (plan.layout.unit_rows > 1) {
+    return FillText(R"(
+      unsigned piece_scales[kRowSlots][kPairs];  // of two rows each
+      #pragma unroll
+      for (int r = 0; r < kRowSlots; ++r) {
+        const int row = ($row$) * kUnitRows;
+        #pragma unroll
+        for (int i = 0; i < kPairs; ++i) piece_scales[r][i] = $pair$;
+      }
+    )",
+                    {{"row", RowOfSlot(plan.layout)}, {"pair", ScalePair(plan, "column")}});
+  }
   const bool offset = UnitOf(plan.format).offset;
   return FillText(R"(
     unsigned piece_scales[kRowSlots];
@@ -170,13 +183,14 @@ std::string ZeroShuffle(const Plan& plan) {
         #pragma unroll
         for (int t = 0; t < kRowFragments; ++t) {
           Mma(acc[t][j], $a0$, $a1$,
-              $a2$, $a3$, xs[2 * i], xs[2 * i + 1]);
+              $a2$, $a3$,
+              xs[2 * i], xs[2 * i + 1]);
         }
       }
     }
   )",
       {{"element", ElementType(plan.activation)},
-       {"fragment", layout.piece_units > FragmentUnits(layout) ? " + f * kFragmentColumns" : ""},
+       {"fragment", layout.piece_units > layout.FragmentUnits() ? " + f * kFragmentColumns" : ""},
        {"read", ReadFragment(plan, "xs", "x_at")},
        {"a0", Pair(plan, "2 * t", "2 * i")},
        {"a1", Pair(plan, "2 * t + 1", "2 * i")},
@@ -217,13 +231,13 @@ std::string RegisterShuffle(const Plan& plan) {
     }
   )",
       {{"pair", Pair(plan, "r", "4 * b + i")},
-       {"fragment", layout.piece_units > FragmentUnits(layout) ? " + f * kFragmentColumns" : ""}});
+       {"fragment", layout.piece_units > layout.FragmentUnits() ? " + f * kFragmentColumns" : ""}});
 }
 
 /// Stores the fragment in `weights` to the warp's tile.
 std::string StoreTile(const Plan& plan) {
   const WeightLayout& layout = plan.layout;
-  const bool wide = FragmentUnits(layout) * layout.unit_cols % 8 == 0;
+  const bool wide = layout.FragmentUnits() * layout.unit_cols % 8 == 0;
   const std::string to = fmt::format("to + {} * i", wide ? 8 : 4);
   std::string pairs;
   for (int i = 0; i < (wide ? 4 : 2); ++i) {
@@ -247,7 +261,7 @@ std::string StoreTile(const Plan& plan) {
   )",
       {{"element", ElementType(plan.activation)},
        {"tile_row", TileRow(plan, "row")},
-       {"fragment", layout.piece_units > FragmentUnits(layout) ? " + f * kFragmentColumns" : ""},
+       {"fragment", layout.piece_units > layout.FragmentUnits() ? " + f * kFragmentColumns" : ""},
        {"vector", wide ? 8 : 4},
        {"store", store}});
 }
@@ -296,7 +310,7 @@ std::string TileProducts(const Plan& plan) {
 
 std::string TileRow(const Plan& plan, const std::string& row) {
   if (plan.layout.unit_rows == 1) return fmt::format("({} * kRowLanes + row_lane)", row);
-  return fmt::format("(({0} / kUnitRows * kRowLanes + row_lane) * kUnitRows + {0} % kUnitRows)", row);
+  return fmt::format("TileRow({}, row_lane)", row);
 }
 
 std::set<std::string> MmaBlocks(const Plan& plan) {
@@ -310,12 +324,22 @@ std::set<std::string> MmaBlocks(const Plan& plan) {
   return blocks;
 }
 
-std::string MmaFunctions(const Plan& plan) { return WeightPairFunction(plan); }
+std::string MmaFunctions(const Plan& plan) {
+  const std::string tile_row = plan.layout.unit_rows == 1 ? ""
+                                                          : FillText(R"(
+    // The row of a warp's tile that is row `row` of a lane: units follow each other, their rows too.
+    __device__ __forceinline__ int TileRow(int row, int row_lane) {
+      return (row / kUnitRows * kRowLanes + row_lane) * kUnitRows + row % kUnitRows;
+    }
+  )",
+                                                                     {});
+  return JoinTexts({WeightPairFunction(plan), tile_row});
+}
 
 std::string MmaProducts(const Plan& plan) {
   const WeightLayout& layout = plan.layout;
-  const int fragments = layout.piece_units / FragmentUnits(layout);
-  const bool piece_scales = ScalePerPiece(plan) && layout.unit_rows == 1 && fragments > 1;
+  const int fragments = layout.piece_units / layout.FragmentUnits();
+  const bool piece_scales = ScalePerPiece(plan) && fragments > 1;
   const bool shared = plan.fusion == Fusion::kShared;
   const std::string products = shared                                    ? StoreTile(plan)
                                : plan.fusion == Fusion::kRegisterShuffle ? RegisterShuffle(plan)

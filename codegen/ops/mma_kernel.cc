@@ -101,8 +101,8 @@ std::string StoreFragmentSums(const Plan& plan) {
       }
     }
   )",
-      {{"upper", natural ? "16 * t + row_lane" : TileRow(plan, "(2 * t)")},
-       {"lower", natural ? "16 * t + 8 + row_lane" : TileRow(plan, "(2 * t + 1)")}});
+      {{"upper", natural ? "16 * t + row_lane" : TileRow(plan, "2 * t")},
+       {"lower", natural ? "16 * t + 8 + row_lane" : TileRow(plan, "2 * t + 1")}});
 }
 
 }  // namespace

@@ -31,6 +31,10 @@ std::string LoadWords(const Plan& plan, const std::string& at, const std::string
 /// Statements that define `first_chunk` (of its segment), where wanted `first_column`, and with segments
 /// `segment` of a step.
 std::string StepStart(const Plan& plan, bool column);
+/// Statements that define `first_step` and `last_step` of a block, where several share the steps.
+std::string BlockSteps(const Plan& plan);
+/// How many groups a step has, an expression; of the last step of a segment there may be fewer.
+std::string GroupsOfStep(const Plan& plan);
 /// Statements that define `lanes` and `active` of group `g` as far as groups or tiles may be incomplete, and
 /// the names of the two, the second empty where every lane is active.
 struct GroupLanes {
@@ -65,8 +69,6 @@ std::string ScaleCall(const Plan& plan, const std::string& row, const std::strin
 
 // Activations in shared memory: activations.cc.
 
-/// Units that make whole vectors of four columns: what activations are read for at once.
-int FragmentUnits(const WeightLayout& layout);
 /// StageActivations(x, to_shared, first_column, first_token): copies those of one step.
 std::string StageFunction(const Plan& plan, bool async);
 std::set<std::string> StageBlocks(const Plan& plan, bool async);

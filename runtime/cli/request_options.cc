@@ -18,7 +18,7 @@ void RequestOptions::Add(CLI::App& command) {
   const char* group = "Pins: choices that the planner must keep (0: free)";
   for (const PinOption& pin : kPinOptions)
     command.add_option(std::string("--") + pin.name, pins.*pin.value, pin.help)->group(group);
-  command.add_option("--compute", compute, "dequant_fma, dequant_mma")->group(group);
+  command.add_option("--compute", compute, "dequant_fma, dequant_mma, lookup_table")->group(group);
   command.add_option("--fusion", fusion, "none, shared, register_shuffle, zero_shuffle")->group(group);
 }
 

@@ -16,6 +16,7 @@ struct Golden {
   const char* gpu;
   Level level = Level::kBest;
   std::optional<Fusion> fusion = {};
+  std::optional<Compute> compute = {};
 };
 
 constexpr Golden kGolden[] = {
@@ -33,6 +34,17 @@ constexpr Golden kGolden[] = {
     {"gemm_gptvq_2_shared", OpKind::kGemm, "gptvq-2", 64, 4096, 4096, "a100", Level::kBest, Fusion::kShared},
     {"gemm_aqlm_2x8_shuffle", OpKind::kGemm, "aqlm-2x8", 64, 4096, 4096, "rtx4090", Level::kBest,
      Fusion::kRegisterShuffle},
+    {"gemv_aqlm_2x8_table",
+     OpKind::kGemv,
+     "aqlm-2x8",
+     1,
+     4096,
+     4096,
+     "h100",
+     Level::kBest,
+     {},
+     Compute::kTable},
+    {"gemm_vq8_12_out", OpKind::kGemm, "VQ<8,12,1>-out", 64, 4096, 4096, "a100"},
     {"dequant_quip_2", OpKind::kDequant, "quip-2", 1, 4096, 4096, "rtx5090"},
 };
 
@@ -49,6 +61,7 @@ TEST_P(GoldenFile, TextIsUnchanged) {
   request.gpu = ParseGpu(golden.gpu);
   request.level = golden.level;
   request.pins.fusion = golden.fusion;
+  request.pins.compute = golden.compute;
   const std::string text = Generate(request).text;
   const std::filesystem::path path =
       test::SourceDir() / "tests" / "golden" / (std::string(golden.name) + ".cu");

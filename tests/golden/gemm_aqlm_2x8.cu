@@ -240,7 +240,8 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
           #pragma unroll
           for (int t = 0; t < kRowFragments; ++t) {
             Mma(acc[t][j], weights[2 * t][0][2 * i], weights[2 * t + 1][0][2 * i],
-                weights[2 * t][0][2 * i + 1], weights[2 * t + 1][0][2 * i + 1], xs[2 * i], xs[2 * i + 1]);
+                weights[2 * t][0][2 * i + 1], weights[2 * t + 1][0][2 * i + 1],
+                xs[2 * i], xs[2 * i + 1]);
           }
         }
       }

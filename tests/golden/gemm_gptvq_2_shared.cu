@@ -9,7 +9,7 @@
 //   entries   256 in shared memory x 16 copies
 //   block     4 warps: 2 over outputs x 2 over k; 64 outputs, 32 tokens
 //   k         16 steps, 4 a block; 4 block(s) share an output
-//   budget    136 registers a thread, 76800 bytes of shared memory, 2 blocks an SM
+//   budget    152 registers a thread, 76800 bytes of shared memory, 2 blocks an SM
 //   launch    gemm<<<(64, 2, 4), 128, 76800>>>
 //   launch    sum_partials<<<(1024, 1, 1), 256, 0>>>
 //

@@ -9,39 +9,39 @@
 //   entries   32 in registers, 2880 in shared memory, 1184 in global memory; 32 in registers, 2880 in shared memory, 1184 in global memory
 //   block     8 warps: 8 over outputs x 1 over k; 32 outputs, 1 tokens
 //   k         1 steps, 1 a block; 1 block(s) share an output
-//   budget    160 registers a thread, 101376 bytes of shared memory, 1 blocks an SM
+//   budget    152 registers a thread, 101376 bytes of shared memory, 1 blocks an SM
 //   launch    gemv<<<(128, 1, 1), 256, 101376>>>
 //
 // Codes, 6144 KiB: a warp reads a row tile of 4 rows; columns of one group (32 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 31: ..255| then lane 0: 256..263, and so on, 8 times
-// words of a lane and row: 6 (8 units of 24 bits, 0 spare bits)
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 31: ..255| then lane 0: 256..263, and so on, 4 times
+// words of a lane and row: 3 (4 units of 24 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 256;
 
-// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
 constexpr int kRowTiles = 1024;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
 constexpr int kPlanes = 3;      // loads of a chunk
-constexpr int kChunkWords = 6;  // 32-bit words of a chunk
-constexpr int kPieces = 8;      // of a chunk
+constexpr int kChunkWords = 3;  // 32-bit words of a chunk
+constexpr int kPieces = 4;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 768;
+constexpr int kTileVectors = 1536;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 1;
-constexpr int kStepGroups = 2;
+constexpr int kStepGroups = 4;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 64;  // of a row
+constexpr int kChunks = 128;  // of a row
 
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
 constexpr int kM = 1;       // tokens
@@ -165,7 +165,7 @@ __device__ __forceinline__ void StageActivations(const __half* __restrict__ x, _
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks,
+gemv(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
      const __half* __restrict__ scales, const __half* __restrict__ x, __half* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
@@ -173,7 +173,7 @@ gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks,
   const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
   const int first_row = tile * kRowSlots;
   const int first_token = blockIdx.y * kTokens;
-  const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
+  const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
   // 1. The codebook.
   const Codebook book = LoadCodebook(codebooks, reinterpret_cast<uint4*>(shared));
@@ -190,14 +190,12 @@ gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks,
     // 3. Codes of all rows, then unit after unit: decode and multiply.
     for (int g = 0; g < kStepGroups; ++g) {
       unsigned words[kRowSlots][kChunkWords];
-      const uint2* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
+      const unsigned* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          const uint2 vector = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
-          words[r][2 * p] = vector.x;
-          words[r][2 * p + 1] = vector.y;
+          words[r][p] = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
         }
       }
       #pragma unroll

@@ -9,7 +9,7 @@
 //   entries   256 in shared memory x 16 copies
 //   block     8 warps: 8 over outputs x 1 over k; 256 outputs, 1 tokens
 //   k         16 steps, 2 a block; 8 block(s) share an output
-//   budget    120 registers a thread, 33280 bytes of shared memory, 1 blocks an SM
+//   budget    128 registers a thread, 33280 bytes of shared memory, 1 blocks an SM
 //   launch    gemv<<<(16, 1, 8), 256, 33280>>>
 //   launch    sum_partials<<<(16, 1, 1), 256, 0>>>
 //
