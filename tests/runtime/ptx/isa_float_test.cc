@@ -271,5 +271,52 @@ TEST(IsaFloat, FunctionsOfSpecialValues) {
                {"div.full.ftz.f32 %f1, 0f40c00000, 0f40000000;", 0x40400000u}});
 }
 
+// The .f64 approximations: the upper half of the result, the lower half zero; subnormals count as zeros.
+TEST(IsaFloat, ApproximationsOfDoubles) {
+  const auto eval = [](const std::string& opcode, double x) {
+    const WarpResult r =
+        RunWarp(fmt::format("mov.b64 %d1, 0x{:016x};\n{} %d2, %d1;\nmov.b64 {{%r1, %r2}}, %d2;\n",
+                            std::bit_cast<uint64_t>(x), opcode),
+                2);
+    return std::bit_cast<double>(r.out[0] | static_cast<uint64_t>(r.out[1]) << 32);
+  };
+  for (const double x : {1.0, 3.0, -7.25, 1e100, 1e-100}) {
+    const double found = eval("rcp.approx.ftz.f64", x);
+    EXPECT_NEAR(found * x, 1.0, 0x1p-19);
+    EXPECT_EQ(std::bit_cast<uint64_t>(found) & 0xffffffffu, 0u);
+    if (x < 0) continue;
+    const double root = eval("rsqrt.approx.ftz.f64", x);
+    EXPECT_NEAR(root * root * x, 1.0, 0x1p-18);
+    EXPECT_EQ(std::bit_cast<uint64_t>(root) & 0xffffffffu, 0u);
+    EXPECT_NEAR(eval("rsqrt.approx.f64", x) * std::sqrt(x), 1.0, 0x1p-19);
+  }
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(eval("rcp.approx.ftz.f64", 0.0), infinity);
+  EXPECT_EQ(eval("rcp.approx.ftz.f64", -0.0), -infinity);
+  EXPECT_EQ(eval("rcp.approx.ftz.f64", 5e-324), infinity);
+  EXPECT_EQ(eval("rcp.approx.ftz.f64", -infinity), -0.0);
+  EXPECT_TRUE(std::signbit(eval("rcp.approx.ftz.f64", -infinity)));
+  EXPECT_EQ(eval("rsqrt.approx.ftz.f64", 0.0), infinity);
+  EXPECT_EQ(eval("rsqrt.approx.f64", infinity), 0.0);
+  EXPECT_TRUE(std::isnan(eval("rsqrt.approx.f64", -1.0)));
+  EXPECT_TRUE(std::isnan(eval("rcp.approx.ftz.f64", std::nan(""))));
+}
+
+TEST(IsaHalf, FunctionsOfSpecialValues) {
+  Check({{"ex2.approx.f16x2 %r1, 0x7c00fc00;", 0x7c000000u},
+         {"ex2.approx.f16x2 %r1, 0x7e00c000;", 0x7fff3400u},
+         {"ex2.approx.ftz.bf16x2 %r1, 0x4000bf80;", 0x40803f00u},
+         {"ex2.approx.ftz.bf16x2 %r1, 0x7f80ff80;", 0x7f800000u},
+         {"ex2.approx.ftz.bf16x2 %r1, 0x00018001;", 0x3f803f80u},
+         {"tanh.approx.f16x2 %r1, 0x7c00fc00;", 0x3c00bc00u},
+         {"tanh.approx.f16x2 %r1, 0x00008000;", 0x00008000u},
+         {"tanh.approx.bf16x2 %r1, 0x7f80ff80;", 0x3f80bf80u},
+         {"tanh.approx.bf16x2 %r1, 0x7fc08000;", 0x7fff8000u},
+         {"mov.b16 %h1, 0xbf80;\nex2.approx.ftz.bf16 %h2, %h1;\ncvt.u32.u16 %r1, %h2;", 0x3f00u},
+         {"mov.b16 %h1, 0xff80;\ntanh.approx.bf16 %h2, %h1;\ncvt.u32.u16 %r1, %h2;", 0xbf80u},
+         {"mov.b16 %h1, 0xc000;\nex2.approx.f16 %h2, %h1;\ncvt.u32.u16 %r1, %h2;", 0x3400u},
+         {"mov.b16 %h1, 0x7c00;\ntanh.approx.f16 %h2, %h1;\ncvt.u32.u16 %r1, %h2;", 0x3c00u}});
+}
+
 }  // namespace
 }  // namespace vqllm::ptx::test

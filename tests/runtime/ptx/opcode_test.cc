@@ -1,6 +1,9 @@
 #include "runtime/ptx/opcode.h"
 
+#include <cstdlib>
+#include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "runtime/ptx/select.h"
 #include "tests/runtime/ptx/support.h"
@@ -83,6 +86,28 @@ TEST(OpcodeForms, OperandsOfTheWrongKindOrWidthAreRefused) {
                           "@%r1 add.u32 %r1, %r1, %r1;"}) {
     EXPECT_THROW(Module::Parse(OneWarp(std::string(bad) + "\n", 1)), Error) << bad;
   }
+}
+
+// The tests Isa* run once more in a process of their own and note what they execute. A form of the table that
+// none of them executes has no test of its values.
+TEST(Coverage, EveryFormIsExecutedByATestOfItsValues) {
+  const vqllm::test::TempDir folder;
+  const std::string log = (folder.path() / "opcodes").string();
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command =
+      "VQLLM_OPCODE_LOG='" + log + "' '" + self + "' --gtest_filter='Isa*' --gtest_brief=1 > /dev/null";
+  ASSERT_EQ(std::system(command.c_str()), 0) << "run " << self << " --gtest_filter='Isa*'";
+  std::set<std::string> executed;
+  std::istringstream lines(ReadTextFile(log));
+  for (std::string line; std::getline(lines, line);) executed.insert(line);
+  std::set<const OpcodeForm*> tested;
+  for (const std::string& text : executed) {
+    for (const OpcodeForm* form : FindForms(Opcode(text))) tested.insert(form);
+  }
+  for (const OpcodeForm& form : OpcodeForms()) {
+    EXPECT_TRUE(tested.contains(&form)) << "no test of " << form.pattern << " with operands " << form.operands;
+  }
+  fmt::print("{} forms, {} opcodes executed by tests of their values\n", OpcodeForms().size(), executed.size());
 }
 
 // Every opcode of the test kernels on the four targets; prints the list.
