@@ -8,6 +8,7 @@
 #endif
 
 #include <bit>
+#include <type_traits>
 
 #include "kernels/cpu/linear_table_kernels.h"
 // Before what uses its vectors.
@@ -18,6 +19,20 @@ namespace vqllm::cpu {
 namespace HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
+
+// A lambda that is inlined late leaves what it captures in memory.
+#undef VQLLM_INLINE_LAMBDA
+#define VQLLM_INLINE_LAMBDA __attribute__((always_inline))
+
+/// body(i) for i in [0, kCount), each i a constant of its own. A loop, even one that is unrolled later,
+/// leaves arrays of vectors in memory: every sum would be stored at every step.
+template <int kCount, int kIndex = 0, typename Body>
+HWY_INLINE void Unrolled(const Body& body) {
+  if constexpr (kIndex < kCount) {
+    body(std::integral_constant<int, kIndex>());
+    Unrolled<kCount, kIndex + 1>(body);
+  }
+}
 
 /// kWidth values, in one vector or in several.
 template <int kWidth>

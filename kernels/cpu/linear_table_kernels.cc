@@ -32,52 +32,36 @@ HWY_NOINLINE void StripProduct(const TableView& w, const uint8_t* operand, int64
   const int64_t tile_book = strip / w.tile_strips * w.tile_books;
   const int64_t groups = w.groups();
   for (int64_t g = 0; g < groups; ++g) {
-    V acc[kM][kRows][kV];
-    for (int t = 0; t < kM; ++t) {
-      for (int r = 0; r < kRows; ++r) {
-        for (int v = 0; v < kV; ++v) acc[t][r][v] = hn::Zero(d);
-      }
-    }
+    V acc[kRows * kV][kM];
+    Unrolled<kRows * kV>([&](auto i) VQLLM_INLINE_LAMBDA {
+      Unrolled<kM>([&](auto t) VQLLM_INLINE_LAMBDA { acc[i][t] = hn::Zero(d); });
+    });
     const int64_t end = std::min(w.positions, (g + 1) * w.group_positions);
     for (int64_t p = g * w.group_positions; p < end; ++p) {
-      V x[kM][kV];
-      for (int t = 0; t < kM; ++t) {
+      V x[kV][kM];
+      Unrolled<kM>([&](auto t) VQLLM_INLINE_LAMBDA {
         const float* from = reinterpret_cast<const float*>(operand + t * stride) + p * kWidth;
-        for (int v = 0; v < kV; ++v) x[t][v] = hn::LoadU(d, from + v * E::kStep);
-      }
+        Unrolled<kV>([&](auto v) VQLLM_INLINE_LAMBDA { x[v][t] = hn::LoadU(d, from + v * E::kStep); });
+      });
       for (int64_t stage = 0; stage < w.stages; ++stage) {
         const Decoder<kKind, kWidth> decoder(w, stage, tile_book + w.book_of[p]);
         uint64_t words[kCodeBytes];
         std::memcpy(words, codes + (p * w.stages + stage) * 8 * kCodeBytes, sizeof(words));
-        // Constant bounds, so that the compiler unrolls.
-        for (int r = 0; r < kRows; ++r) {
-          for (int v = 0; v < kV; ++v) {
-            const V value = decoder.Get(words, kFirst + r, v);
-            for (int t = 0; t < kM; ++t) acc[t][r][v] = hn::MulAdd(value, x[t][v], acc[t][r][v]);
-          }
-        }
+        Unrolled<kRows * kV>([&](auto i) VQLLM_INLINE_LAMBDA {
+          const V value = decoder.Get(words, kFirst + i / kV, i % kV);
+          Unrolled<kM>([&](auto t)
+                           VQLLM_INLINE_LAMBDA { acc[i][t] = hn::MulAdd(value, x[i % kV][t], acc[i][t]); });
+        });
       }
     }
-    // No branch inside: these loops too must unroll, or the sums would live in memory from the start.
     const float* scales = w.scales + ((strip * groups + g) * 8 + kFirst) * (w.out ? kWidth : 1);
-    V scale[kRows][kV];
-    if (w.out) {
-      for (int r = 0; r < kRows; ++r) {
-        for (int v = 0; v < kV; ++v) scale[r][v] = hn::LoadU(d, scales + r * kWidth + v * E::kStep);
-      }
-    } else {
-      for (int r = 0; r < kRows; ++r) {
-        for (int v = 0; v < kV; ++v) scale[r][v] = hn::Set(d, scales[r]);
-      }
-    }
-    for (int t = 0; t < kM; ++t) {
-      for (int r = 0; r < kRows; ++r) {
-        for (int v = 0; v < kV; ++v) {
-          float* sum = sums + (t * kRows + r) * kWidth + v * E::kStep;
-          hn::StoreU(hn::MulAdd(scale[r][v], acc[t][r][v], hn::LoadU(d, sum)), d, sum);
-        }
-      }
-    }
+    Unrolled<kRows * kV>([&](auto i) VQLLM_INLINE_LAMBDA {
+      const V scale = w.out ? hn::LoadU(d, scales + i * E::kStep) : hn::Set(d, scales[i / kV]);
+      Unrolled<kM>([&](auto t) VQLLM_INLINE_LAMBDA {
+        float* sum = sums + t * kRows * kWidth + i * E::kStep;
+        hn::StoreU(hn::MulAdd(scale, acc[i][t], hn::LoadU(d, sum)), d, sum);
+      });
+    });
   }
 }
 
