@@ -61,7 +61,8 @@ void TrainKvCodebooks(Decoder& decoder, std::span<const int32_t> text, int32_t b
   decoder.observer = [&](const Decoder::Observation& seen) {
     Keep(decoder, spec.keys_before_rope, seen, samples[static_cast<size_t>(seen.layer)]);
   };
-  ScoreWindows(decoder, ParseKvCacheSpec("kv-fp32"), windows, [](std::span<const float>, int32_t) {});
+  ScoreWindows(decoder, ParseKvCacheSpec(decoder.device().ExactKvFormat()), windows,
+               [](std::span<const float>, int32_t) {});
   decoder.observer = restore;
 
   const int64_t width = decoder.config().kv_width();

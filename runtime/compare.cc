@@ -113,7 +113,7 @@ class Comparison {
     row.weight_bits = WeightBits(model);
     Score(decoder, kv, row);
     Time(decoder, kv, row);
-    const KvCache cache(*device_, model.config, kv, 1, 1);
+    const KvCache cache(*device_, model.config, kv, 1, 1, Context());
     row.kv_bytes_per_token = cache.bytes_per_token();
     row.kv_bits = 8.0 * static_cast<double>(row.kv_bytes_per_token) /
                   static_cast<double>(2 * model.config.layers * model.config.kv_width());
@@ -155,7 +155,7 @@ class Comparison {
     std::vector<int32_t> prompt(static_cast<size_t>(options_.context));
     for (size_t i = 0; i < prompt.size(); ++i)
       prompt[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(model_.config.vocab));
-    KvCache cache(*device_, model_.config, kv, Context(), 1);
+    KvCache cache(*device_, model_.config, kv, Context(), 1, Context());
     std::vector<float> logits;
     std::vector<double> prefill;
     for (int round = 0; round < 3; ++round) {

@@ -17,7 +17,7 @@ Decoder::Decoder(std::shared_ptr<Device> device, const Model& model, int64_t con
     : device_(std::move(device)),
       config_(model.config),
       context_(context),
-      batch_tokens_(std::min(batch_tokens, std::max<int64_t>(context, 1))),
+      batch_tokens_(std::min({batch_tokens, std::max<int64_t>(context, 1), kMaxBatchTokens})),
       rope_(MakeRopeTable(model.config.rope, model.config.head_dim, context)),
       key_(device_->NewKey()) {
   if (context < 1) Fail("context: found {}, allowed: at least 1 token", context);
@@ -115,7 +115,7 @@ void Decoder::RunBatch(KvCache& cache, const Batch& batch, std::vector<float>& l
     RunLayers(cache, batch.rows, tokens);
     Head(0, first);
   };
-  device_->Begin(batch);
+  device_->Begin(batch, cache.layer(0));
   if (observer) {
     verbs();
   } else {

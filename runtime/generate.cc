@@ -93,7 +93,7 @@ std::vector<GenerateResult> Generate(Decoder& decoder, const KvCacheSpec& kv, co
   int64_t tokens = 0;
   for (const GenerateRequest& request : requests) tokens += CheckedLength(request, decoder.context());
   KvCache cache(decoder.device(), decoder.config(), kv, std::max<int64_t>(tokens, 1),
-                static_cast<int>(std::max<size_t>(requests.size(), 1)));
+                static_cast<int>(std::max<size_t>(requests.size(), 1)), decoder.context());
   std::vector<std::unique_ptr<Stream>> streams;
   for (size_t i = 0; i < requests.size(); ++i) {
     streams.push_back(std::make_unique<Stream>(i, requests[i], decoder, tokenizer, cache.NewSequence()));

@@ -58,8 +58,11 @@ KvCacheSpec ParseKvCacheSpec(std::string_view text) {
 }
 
 KvCache::KvCache(Device& device, const ModelConfig& config, const KvCacheSpec& spec, int64_t tokens,
-                 int slots)
-    : spec_(spec), key_(device.NewKey()), sequences_(static_cast<size_t>(slots)) {
+                 int slots, int64_t context)
+    : spec_(spec),
+      key_(device.NewKey()),
+      context_(context > 0 ? context : tokens),
+      sequences_(static_cast<size_t>(slots)) {
   // Every sequence may leave its last page partly empty.
   const int64_t pages = (tokens + spec.page_tokens - 1) / spec.page_tokens + slots - 1;
   for (int layer = 0; layer < config.layers; ++layer) {
@@ -82,7 +85,8 @@ KvCache::KvCache(Device& device, const ModelConfig& config, const KvCacheSpec& s
     layer_spec.window = spec.window;
     layer_spec.keys_before_rope = spec.keys_before_rope;
     layer_spec.sliding_window = config.sliding_window;
-    layers_.push_back(device.NewKv(layer_spec, pages, slots));
+    layers_.push_back(device.NewKv(
+        layer_spec, {.pages = pages, .slots = slots, .query_heads = config.heads, .context = context_}));
   }
   for (int64_t page = pages; page-- > 0;) free_pages_.push_back(static_cast<int32_t>(page));
 }
@@ -110,6 +114,8 @@ void KvCache::FreeSequence(int slot) {
 
 void KvCache::Reserve(int slot, int64_t count) {
   Sequence& sequence = Used(slot);
+  if (sequence.length + count > context_)
+    Fail("KV cache: sequence of {} tokens: the cache holds {}", sequence.length + count, context_);
   const int64_t wanted = (sequence.length + count + spec_.page_tokens - 1) / spec_.page_tokens;
   const int64_t more = wanted - static_cast<int64_t>(sequence.pages.size());
   if (more > static_cast<int64_t>(free_pages_.size())) {

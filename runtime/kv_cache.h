@@ -22,17 +22,19 @@ void CheckKvFormat(const Format& format);
 /// grow.
 class KvCache {
  public:
-  /// Room for `slots` sequences that together hold `tokens` tokens. Throws Error where the spec does not fit
+  /// Room for `slots` sequences that together hold `tokens` tokens, none of them more than `context` (0: as
+  /// many as there are). Throws Error where the spec does not fit
   /// the model: codebooks missing or of another shape, a subvector that does not divide head_dim.
-  KvCache(Device& device, const ModelConfig& config, const KvCacheSpec& spec, int64_t tokens, int slots);
+  KvCache(Device& device, const ModelConfig& config, const KvCacheSpec& spec, int64_t tokens, int slots,
+          int64_t context = 0);
 
   /// A new, empty sequence: a slot in [0, slots). Throws Error where all are taken.
   int NewSequence();
   void FreeSequence(int slot);
   int64_t Length(int slot) const { return sequences_[static_cast<size_t>(slot)].length; }
 
-  /// Takes pages for `count` more tokens of the sequence. Throws Error where none are left; nothing is taken
-  /// then.
+  /// Takes pages for `count` more tokens of the sequence. Throws Error where none are left and where the
+  /// sequence would pass the context; nothing is taken then.
   void Reserve(int slot, int64_t count);
   /// The row of a batch for the next `count` tokens of a sequence, at activation rows [begin, begin + count).
   /// Reserve first.
@@ -57,6 +59,7 @@ class KvCache {
 
   KvCacheSpec spec_;
   int64_t key_;
+  int64_t context_;
   std::vector<std::unique_ptr<DeviceKv>> layers_;
   std::vector<Sequence> sequences_;
   std::vector<int32_t> free_pages_;

@@ -66,7 +66,8 @@ void ScoreWindows(Decoder& decoder, const KvCacheSpec& kv, std::span<const Score
   }
   const int64_t together =
       std::clamp<int64_t>(kTokensTogether / longest, 1, static_cast<int64_t>(windows.size()));
-  KvCache cache(decoder.device(), decoder.config(), kv, together * longest, static_cast<int>(together));
+  KvCache cache(decoder.device(), decoder.config(), kv, together * longest, static_cast<int>(together),
+                decoder.context());
   Progress progress("scoring tokens", total);
   const size_t vocab = static_cast<size_t>(decoder.config().vocab);
   std::vector<float> logits;

@@ -102,11 +102,12 @@ class CpuDevice final : public Device {
   std::unique_ptr<Activation> NewActivation(int64_t rows, int64_t cols, ActivationUse) override {
     return std::make_unique<CpuActivation>(rows, cols);
   }
-  std::unique_ptr<DeviceKv> NewKv(const KvLayerSpec& spec, int64_t pages, int slots) override {
-    return std::make_unique<CpuKv>(spec, pages, slots);
+  std::unique_ptr<DeviceKv> NewKv(const KvLayerSpec& spec, const KvUse& use) override {
+    return std::make_unique<CpuKv>(spec, use.pages, use.slots);
   }
+  const char* ExactKvFormat() const override { return "kv-fp32"; }
 
-  void Begin(const Batch& batch) override {
+  void Begin(const Batch& batch, const DeviceKv&) override {
     ids_.assign(batch.ids.begin(), batch.ids.end());
     rows_.assign(batch.rows.begin(), batch.rows.end());
     picked_.assign(batch.picked.begin(), batch.picked.end());

@@ -79,6 +79,17 @@ class DeviceKv {
   virtual int64_t fixed_bytes() const = 0;
 };
 
+/// What a KV layer has to hold and to serve.
+struct KvUse {
+  int64_t pages = 0;    ///< of the pool that all sequences share
+  int slots = 0;        ///< sequences
+  int query_heads = 0;  ///< a multiple of the KV heads
+  int64_t context = 0;  ///< tokens that one sequence may reach
+};
+
+/// Tokens that may go through the layers together.
+inline constexpr int64_t kMaxBatchTokens = 512;
+
 using cpu::KvLayerSpec;
 using cpu::KvRow;
 using cpu::KvSide;
@@ -116,11 +127,14 @@ class Device {
   virtual std::unique_ptr<DeviceTable> LoadTable(const Tensor& table) = 0;
   virtual std::unique_ptr<DeviceRope> LoadRope(const RopeTable& rope) = 0;
   virtual std::unique_ptr<Activation> NewActivation(int64_t rows, int64_t cols, ActivationUse use) = 0;
-  virtual std::unique_ptr<DeviceKv> NewKv(const KvLayerSpec& spec, int64_t pages, int slots) = 0;
+  virtual std::unique_ptr<DeviceKv> NewKv(const KvLayerSpec& spec, const KvUse& use) = 0;
+  /// The KV format of this device that is nearest to no quantisation: for calibration.
+  virtual const char* ExactKvFormat() const = 0;
 
-  /// Makes `batch` the one that the verbs below work on. The device copies what it needs, except for
+  /// Makes `batch` the one that the verbs below work on; `kv` is any layer of the cache that it reads and
+  /// appends to. The device copies what it needs, except for
   /// KvRow::pages, which must live as long as the batch.
-  virtual void Begin(const Batch& batch) = 0;
+  virtual void Begin(const Batch& batch, const DeviceKv& kv) = 0;
 
   /// Runs verbs(). A device may record what they launch and repeat the record at a later call with the same
   /// key instead of running them (a CUDA graph): so they must depend on the key and on the batch alone, and

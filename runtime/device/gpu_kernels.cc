@@ -22,8 +22,9 @@ GpuProgram GpuKernels::Load(const CachedKernel& built, const std::string& name, 
   return {name, serves, launches, driver_.Load(built.kernel, name)};
 }
 
-void GpuKernels::Launch(const GpuProgram& program, const GpuArguments& arguments) {
-  for (const KernelLaunch& launch : program.launches) {
+void GpuKernels::Launch(const GpuProgram& program, std::span<const KernelLaunch> launches,
+                        const GpuArguments& arguments) {
+  for (const KernelLaunch& launch : launches) {
     std::vector<const void*> pointers;
     for (const std::string& parameter : launch.parameters) {
       const auto found = arguments.find(parameter);

@@ -77,8 +77,13 @@ class GpuKernels {
   /// Loads a compiled file.
   GpuProgram Load(const CachedKernel& built, const std::string& name, const std::string& serves,
                   const std::vector<KernelLaunch>& launches);
-  /// Runs the kernels of a program; each parameter must be among the arguments.
-  void Launch(const GpuProgram& program, const GpuArguments& arguments);
+  /// Runs the kernels of a program as `launches` say (by default as the program was planned); each parameter
+  /// must be among the arguments.
+  void Launch(const GpuProgram& program, const GpuArguments& arguments) {
+    Launch(program, program.launches, arguments);
+  }
+  void Launch(const GpuProgram& program, std::span<const KernelLaunch> launches,
+              const GpuArguments& arguments);
 
   /// Runs `kernel` of kernels/cuda/<file>.cu. The arguments must have the exact types of its parameters.
   template <typename... T>

@@ -20,6 +20,8 @@ fs::path SourceDir() { return VQLLM_SOURCE_DIR; }
 
 fs::path CommandPath() { return VQLLM_CLI; }
 
+std::string FakeLibcuda() { return VQLLM_FAKE_LIBCUDA; }
+
 TempDir::TempDir() {
   std::string pattern = (fs::temp_directory_path() / "vqllm-test-XXXXXX").string();
   path_ = ::mkdtemp(pattern.data());

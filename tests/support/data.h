@@ -15,6 +15,9 @@ std::filesystem::path SourceDir();
 /// The vqllm command that was built with the tests.
 std::filesystem::path CommandPath();
 
+/// The library that plays libcuda in tests of the runtime.
+std::string FakeLibcuda();
+
 /// A fresh folder that is removed with the object.
 class TempDir {
  public:
