@@ -31,7 +31,7 @@ uint8_t WholeWords(uint32_t bytes) {
 }  // namespace
 
 GlobalShadow::GlobalShadow(LaunchShadow& launch, const Memory& memory, uint64_t blocks) : launch_(launch) {
-  for (const auto& segment : memory.segments()) sectors_.emplace_back(segment->size / 32 + 1);
+  sectors_.resize(memory.segments().size());
   if (launch.ordered_) visible_.assign(blocks, 0);
 }
 
@@ -58,8 +58,9 @@ void GlobalShadow::Synchronise(uint64_t address) {
 }
 
 uint32_t GlobalShadow::Touch(Warp& warp, int segment, const Request& request, const SectorList& list) {
-  LaunchShadow::Shadow& shadow = *launch_.segments_[static_cast<size_t>(segment)];
+  LaunchShadow::Shadow& shadow = launch_.At(segment);
   std::vector<Sector>& sectors = sectors_[static_cast<size_t>(segment)];
+  if (sectors.empty()) sectors.resize(shadow.sectors);
   const uint64_t first = shadow.base >> 5;
   const uint32_t tag = static_cast<uint32_t>(block_) + 1;
   const bool is_store = request.access != Access::kLoad;

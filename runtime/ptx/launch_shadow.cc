@@ -54,9 +54,29 @@ LaunchShadow::Accesses& LaunchShadow::Shadow::Byte(uint64_t offset) {
 }
 
 LaunchShadow::LaunchShadow(const Memory& memory, bool races, bool ordered)
-    : races_(races), ordered_(ordered) {
-  for (const auto& segment : memory.segments()) {
-    segments_.push_back(std::make_unique<Shadow>(*segment, races));
+    : memory_(memory), races_(races), ordered_(ordered), segments_(memory.segments().size()) {}
+
+LaunchShadow::~LaunchShadow() {
+  for (const auto& shadow : segments_) delete shadow.load();
+}
+
+LaunchShadow::Shadow& LaunchShadow::At(int segment) {
+  const size_t at = static_cast<size_t>(segment);
+  std::atomic<Shadow*>& place = segments_[at];
+  Shadow* shadow = place.load(std::memory_order_acquire);
+  if (shadow == nullptr) {
+    auto fresh = std::make_unique<Shadow>(*memory_.segments()[at], races_);
+    if (place.compare_exchange_strong(shadow, fresh.get(), std::memory_order_acq_rel))
+      shadow = fresh.release();
+  }
+  return *shadow;
+}
+
+template <typename Visit>
+void LaunchShadow::ForEachTouched(const Visit& visit) const {
+  for (const auto& place : segments_) {
+    const Shadow* shadow = place.load(std::memory_order_acquire);
+    if (shadow != nullptr) visit(*shadow);
   }
 }
 
@@ -117,30 +137,29 @@ void LaunchShadow::Judge(const Shadow& shadow, uint64_t word, std::vector<Race>&
 std::vector<LaunchShadow::Race> LaunchShadow::Races() const {
   std::vector<Race> races;
   if (!races_ || ordered_) return races;
-  for (const auto& shadow : segments_) {
-    for (uint64_t sector = 0; sector < shadow->sectors; ++sector) {
-      if ((shadow->touched[sector].load(std::memory_order_relaxed) & 2) == 0) continue;
-      for (uint64_t w = sector * 8; w < sector * 8 + 8; ++w) Judge(*shadow, w, races);
+  ForEachTouched([&](const Shadow& shadow) {
+    for (uint64_t sector = 0; sector < shadow.sectors; ++sector) {
+      if ((shadow.touched[sector].load(std::memory_order_relaxed) & 2) == 0) continue;
+      for (uint64_t w = sector * 8; w < sector * 8 + 8; ++w) Judge(shadow, w, races);
     }
-  }
+  });
   return races;
 }
 
 uint64_t LaunchShadow::LoadedSectors() const {
   uint64_t n = 0;
-  for (const auto& shadow : segments_) {
-    for (uint64_t i = 0; i < shadow->sectors; ++i)
-      n += shadow->touched[i].load(std::memory_order_relaxed) & 1;
-  }
+  ForEachTouched([&](const Shadow& shadow) {
+    for (uint64_t i = 0; i < shadow.sectors; ++i) n += shadow.touched[i].load(std::memory_order_relaxed) & 1;
+  });
   return n;
 }
 
 uint64_t LaunchShadow::StoredSectors() const {
   uint64_t n = 0;
-  for (const auto& shadow : segments_) {
-    for (uint64_t i = 0; i < shadow->sectors; ++i)
-      n += shadow->touched[i].load(std::memory_order_relaxed) >> 1 & 1;
-  }
+  ForEachTouched([&](const Shadow& shadow) {
+    for (uint64_t i = 0; i < shadow.sectors; ++i)
+      n += shadow.touched[i].load(std::memory_order_relaxed) >> 1 & 1;
+  });
   return n;
 }
 

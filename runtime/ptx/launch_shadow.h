@@ -20,6 +20,9 @@ class LaunchShadow {
   /// `ordered`: the blocks run one after another and races are judged at once, with what the blocks told
   /// each other through fences and atomics; else they are judged by Races() at the end.
   LaunchShadow(const Memory& memory, bool races, bool ordered);
+  ~LaunchShadow();
+  LaunchShadow(const LaunchShadow&) = delete;
+  LaunchShadow& operator=(const LaunchShadow&) = delete;
 
   struct Race {
     AccessSite writer;  ///< of the lowest block that wrote
@@ -89,9 +92,17 @@ class LaunchShadow {
   static AccessSite SiteOf(Stamp stamp);
   static void Judge(const Shadow& shadow, uint64_t word, std::vector<Race>& races);
 
+  /// The shadow of a segment; made at the first touch, for a model has hundreds of segments and a launch
+  /// touches a few.
+  Shadow& At(int segment);
+  /// Calls visit(shadow) for the segments that were touched.
+  template <typename Visit>
+  void ForEachTouched(const Visit& visit) const;
+
+  const Memory& memory_;
   bool races_;
   bool ordered_;
-  std::vector<std::unique_ptr<Shadow>> segments_;
+  std::vector<std::atomic<Shadow*>> segments_;
   std::unordered_map<uint64_t, std::vector<uint32_t>> releases_;  // ordered: blocks by address of the atomic
 };
 
