@@ -19,16 +19,28 @@ constexpr int64_t kCalibrationContext = 512;
 void ModelOptions::Add(CLI::App& command) {
   command.add_option("MODEL", model, "A Hugging Face directory or a .gguf file")->required()->type_name("");
   command.add_option("--threads", threads, "Threads to use (default: all cores)")->check(CLI::Range(1, 1024));
-  command.add_flag("--exact", exact,
-                   "fp32 tables and activations in all products: slower, differs by rounding alone");
+}
+
+void ModelOptions::AddDevice(CLI::App& command) {
+  command.add_flag("--exact", device.exact,
+                   "CPU: fp32 tables and activations in all products: slower, differs by rounding alone");
+  command
+      .add_option("--device", device.kind,
+                  "cpu; cuda: the first GPU; ptx: the GPU's kernels in the PTX interpreter; auto: a GPU "
+                  "where there is "
+                  "one")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda", "ptx", "auto"}));
+  command
+      .add_option("--gpu", device.gpu,
+                  "ptx: the GPU that kernels are made for, a name of the table or a JSON file")
+      ->capture_default_str();
 }
 
 Model ModelOptions::Load() const {
   if (threads > 0) SetThreads(threads);
   return LoadModel(model);
 }
-
-std::shared_ptr<Device> ModelOptions::MakeDevice() const { return NewCpuDevice(exact); }
 
 void KvOptions::Add(CLI::App& command) {
   command.add_option("--kv", format,

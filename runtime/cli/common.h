@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device/device.h"
+#include "runtime/device/open.h"
 #include "runtime/model/model.h"
 
 namespace vqllm::cli {
@@ -16,12 +16,18 @@ namespace vqllm::cli {
 struct ModelOptions {
   std::filesystem::path model;
   int threads = 0;
-  bool exact = false;
+  DeviceOptions device;
 
   void Add(CLI::App& command);
+  /// --device and what belongs to it, for commands that run the model.
+  void AddDevice(CLI::App& command);
   /// Loads the model and sets the threads.
   Model Load() const;
-  std::shared_ptr<Device> MakeDevice() const;
+  std::shared_ptr<Device> MakeDevice() const { return OpenDevice(device); }
+  /// Where KV codebooks are trained: the device, but a CPU for the interpreter, which would take hours.
+  std::shared_ptr<Device> CalibrationDevice(const std::shared_ptr<Device>& main) const {
+    return device.kind == "ptx" ? NewCpuDevice() : main;
+  }
 };
 
 /// Options of a KV cache.

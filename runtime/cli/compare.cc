@@ -62,6 +62,7 @@ void AddCompare(CLI::App& app) {
       "a column is marked with *.");
   const auto options = std::make_shared<Options>();
   options->model.Add(*command);
+  options->model.AddDevice(*command);
   command->add_option("--weights", options->weights, "Weight formats between commas; \"original\": as loaded")
       ->capture_default_str();
   command->add_option("--kv", options->kv, "KV formats between commas; K/V to set the two apart")

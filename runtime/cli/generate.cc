@@ -36,7 +36,7 @@ void Run(const Options& options) {
   request.ignore_eos = options.ignore_eos;
 
   const auto device = options.model.MakeDevice();
-  const KvCacheSpec kv = options.kv.Make(model, device);
+  const KvCacheSpec kv = options.kv.Make(model, options.model.CalibrationDevice(device));
   Decoder decoder(device, model, options.context > 0 ? options.context : model.config.max_positions);
   TextSink print = [](size_t, std::string_view piece) {
     fmt::print("{}", piece);
@@ -65,6 +65,7 @@ void AddGenerate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Continue a text");
   const auto options = std::make_shared<Options>();
   options->model.Add(*command);
+  options->model.AddDevice(*command);
   command->add_option("-p,--prompt", options->prompt, "The text to continue");
   command
       ->add_option("-n,--tokens", options->tokens,

@@ -32,7 +32,7 @@ void Run(const Options& options) {
       options.llama_cpp ? LlamaCppWindows(text, FirstToken(model), options.context, options.chunks)
                         : StridedWindows(text, FirstToken(model), options.context, stride);
   const auto device = options.model.MakeDevice();
-  const KvCacheSpec kv = options.kv.Make(model, device);
+  const KvCacheSpec kv = options.kv.Make(model, options.model.CalibrationDevice(device));
   Decoder decoder(device, model, options.context);
   PerplexitySum sum;
   ScoreWindows(decoder, kv, windows, [&](std::span<const float> logits, int32_t target) {
@@ -67,6 +67,7 @@ void AddPerplexity(CLI::App& app) {
       "model has no BOS. --llama-cpp repeats the windows of llama.cpp's llama-perplexity instead.");
   const auto options = std::make_shared<Options>();
   options->model.Add(*command);
+  options->model.AddDevice(*command);
   command->add_option("--text", options->text, "The text")->required()->check(CLI::ExistingFile);
   command->add_option("--ctx", options->context, "Inputs of a window")
       ->capture_default_str()

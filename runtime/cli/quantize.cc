@@ -33,7 +33,8 @@ void Run(const Options& options) {
   ModelQuantization result{.model = model};
   if (quantises) result = QuantizeModel(model, format, options.seed, true);
   result.effective_bits = WeightBits(result.model);
-  result.model.kv = options.kv.Make(result.model, options.model.MakeDevice());
+  result.model.kv =
+      options.kv.Make(result.model, options.model.CalibrationDevice(options.model.MakeDevice()));
   SaveModel(result.model, options.out, options.model.model);
 
   const int64_t bytes = ModelBytes(result.model);
@@ -61,6 +62,7 @@ void AddQuantize(CLI::App& app) {
   CLI::App* command = app.add_subcommand("quantize", "Quantise a model's weights and train its KV codebooks");
   const auto options = std::make_shared<Options>();
   options->model.Add(*command);
+  options->model.AddDevice(*command);
   command
       ->add_option("--weights", options->weights,
                    "Weight format: a name, VQ<v,b,R>, or a .json file; \"original\": as loaded")
