@@ -107,16 +107,15 @@ void GpuDevice::Repeat(std::span<const int64_t> key, const std::function<void()>
   whole.insert(whole.end(), {batch_.sequences().count, batch_.sequences().most_tokens, kv_launch_key_});
   const auto [found, first] = recordings_.try_emplace(whole);
   if (first) return verbs();
-  Recording& recording = found->second;
-  if (!recording.graph) {
-    recording.graph = driver_->Record(verbs);
-    if (!recording.graph) {
-      records_ = false;
-      recordings_.clear();
-      return verbs();
-    }
+  std::unique_ptr<GpuGraph>& graph = found->second;
+  if (!graph) graph = driver_->Record(verbs);
+  if (!graph) {
+    records_ = false;
+    recordings_.clear();
+    return verbs();
   }
-  driver_->Replay(*recording.graph);
+  driver_->Replay(*graph);
+  ++recorded_runs_;
 }
 
 void GpuDevice::Embed(const DeviceTable& table, Activation& x) {

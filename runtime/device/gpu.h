@@ -42,14 +42,10 @@ class GpuDevice final : public Device {
   void Download(const Activation& x, int64_t rows, float* out) override;
 
   GpuKernels& kernels() { return kernels_; }
+  /// How often a recorded run was repeated.
+  int64_t recorded_runs() const { return recorded_runs_; }
 
  private:
-  /// A run of verbs that was asked for before: recorded at the second time, when all kernels are loaded and
-  /// all buffers have their size.
-  struct Recording {
-    std::unique_ptr<GpuGraph> graph;
-  };
-
   std::unique_ptr<GpuDriver> driver_;
   GpuKernels kernels_;
   GpuLinears linears_;
@@ -57,7 +53,10 @@ class GpuDevice final : public Device {
   GpuBatch batch_;
   std::map<std::string, std::shared_ptr<GpuKvKernels>> kv_kernels_;
   int64_t kv_launch_key_ = 0;  // of the batch
-  std::map<std::vector<int64_t>, Recording> recordings_;
+  /// Runs of verbs that were asked for before, by key: recorded at the second time, when all kernels are
+  /// loaded and all buffers have their size.
+  std::map<std::vector<int64_t>, std::unique_ptr<GpuGraph>> recordings_;
+  int64_t recorded_runs_ = 0;
   int64_t recorded_generation_ = 0;
   bool records_ = true;  // until the driver says that it cannot
 };
