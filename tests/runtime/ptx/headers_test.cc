@@ -252,6 +252,76 @@ TEST_P(HeadersTest, CallsLocalArraysSwitchesConstantsAndGlobals) {
                   HazardKind::kTrap));
 }
 
+// The formats of eight bits by their definition: the nearest of all values that a byte can have, ties to
+// even, clamped to the largest.
+TEST(EightBits, HeaderOfFp8RoundsToTheNearestByte) {
+  VQLLM_NEED_NVRTC();
+  const auto value = [](uint8_t byte, bool e5m2) {
+    const int mantissa = e5m2 ? 2 : 3;
+    const int field = (byte & 0x7f) >> mantissa;
+    const int bias = e5m2 ? 15 : 7;
+    const double part = std::ldexp(byte & ((1 << mantissa) - 1), -mantissa);
+    const double magnitude = field == 0 ? std::ldexp(part, 1 - bias) : std::ldexp(1 + part, field - bias);
+    return static_cast<float>((byte & 0x80) ? -magnitude : magnitude);
+  };
+  const auto nearest = [&](float x, bool e5m2) {
+    const int largest = e5m2 ? 0x7b : 0x7e;  // 57344 and 448
+    const uint8_t sign = std::signbit(x) ? 0x80 : 0;
+    int best = 0;
+    for (int byte = 1; byte <= largest; ++byte) {
+      const double there = std::fabs(double{value(static_cast<uint8_t>(byte), e5m2)} - std::fabs(x));
+      const double here = std::fabs(double{value(static_cast<uint8_t>(best), e5m2)} - std::fabs(x));
+      if (there < here || (there == here && byte % 2 == 0)) best = byte;
+    }
+    return static_cast<uint8_t>(best | sign);
+  };
+  std::vector<float> in = {0.0f,  -0.0f,    1.0f,    17.0f,    19.0f,      448.0f,   464.0f, 1e9f,
+                           -1e9f, 57344.0f, 0x1p-9f, 0x1p-10f, 0x1.8p-10f, 0x1p-17f, 3e-8f};
+  Rng rng(8);
+  while (in.size() < 256)
+    in.push_back(rng.Uniform(-1, 1) * std::exp2(static_cast<float>(rng.Below(30)) - 16));
+  for (const char* arch : {"sm_80", "sm_90a", "sm_100a", "sm_120"}) {  // by arithmetic below sm_89
+    SCOPED_TRACE(arch);
+    const Module module = Module::Parse(CompileKernel("fp8_clock", arch), "fp8_clock.ptx");
+    Memory memory;
+    const int n = static_cast<int>(in.size());
+    const uint64_t d_in = Upload(memory, in, "in");
+    const uint64_t codes = memory.Allocate(in.size() * 2, "codes");
+    const uint64_t out = memory.Allocate(in.size() * 8, "out");
+    const uint64_t halves = memory.Allocate(in.size() * 4, "halves");
+    const LaunchReport report =
+        Launch(memory, module, "fp8", {1}, {256}, 0, Args(d_in, codes, out, halves, n));
+    EXPECT_EQ(Text(report.hazards), "");
+    const std::vector<uint8_t> code = Download<uint8_t>(memory, codes, in.size() * 2);
+    const std::vector<float> decoded = Download<float>(memory, out, in.size() * 2);
+    const std::vector<uint32_t> pair = Download<uint32_t>(memory, halves, in.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      for (const bool e5m2 : {false, true}) {
+        ASSERT_EQ(code[2 * i + e5m2], nearest(in[i], e5m2)) << in[i];
+        ASSERT_EQ(decoded[2 * i + e5m2], value(code[2 * i + e5m2], e5m2)) << in[i];
+      }
+      const uint32_t half = FloatToHalfBits(decoded[2 * i]);
+      ASSERT_EQ(pair[i], half | (half ^ 0x8000u) << 16) << in[i];
+    }
+  }
+}
+
+TEST(Clock, CountsWarpInstructions) {
+  VQLLM_NEED_NVRTC();
+  for (const std::string& arch : kBothGenerators) {
+    const Module module = Module::Parse(CompileKernel("fp8_clock", arch), "fp8_clock.ptx");
+    Memory memory;
+    const uint64_t out = memory.Allocate(32, "out");
+    const LaunchReport report = Launch(memory, module, "clocks", {1}, {32}, 0, Args(out));
+    EXPECT_EQ(Text(report.hazards), "");
+    const std::vector<int64_t> clocks = Download<int64_t>(memory, out, 4);
+    EXPECT_GE(clocks[1] - clocks[0], 200) << "a hundred turns of at least an fma and a branch";
+    EXPECT_LE(clocks[1], static_cast<int64_t>(report.instructions));
+    EXPECT_GE(clocks[2], clocks[0]);
+    EXPECT_EQ(clocks[3], 1);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(BothGenerators, HeadersTest, ::testing::ValuesIn(kBothGenerators),
                          [](const auto& test) { return test.param; });
 

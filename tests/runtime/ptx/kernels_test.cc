@@ -296,6 +296,29 @@ TEST_P(KernelTest, RegisterCodebookByShuffleIsExactOnWholeNumbers) {
 
 INSTANTIATE_TEST_SUITE_P(BothGenerators, KernelTest, ::testing::ValuesIn(kBothGenerators),
                          [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(ArchSpecific, KernelTest, ::testing::ValuesIn(kArchSpecific),
+                         [](const auto& test) { return test.param; });
+
+// nvcc writes other text than NVRTC does: names, directives, the order of sections.
+class NvccTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!CompilerAvailable(CompilerKind::kNvcc)) GTEST_SKIP() << "no nvcc: set CUDA_HOME";
+  }
+};
+
+TEST_P(NvccTest, KernelsOfNvccRunTheSame) {
+  const Gemv g = MakeGemv(64, 512);
+  std::vector<uint16_t> y;
+  const LaunchReport report = RunGemv(
+      g, Module::Parse(CompileKernel("vq_gemv", GetParam(), CompilerKind::kNvcc), "vq_gemv.ptx"), {}, &y);
+  EXPECT_EQ(y, g.expected);
+  EXPECT_EQ(Text(report.hazards), "");
+  EXPECT_EQ(Module::Parse(CompileKernel("misc", GetParam(), CompilerKind::kNvcc)).Kernels().size(), 6u);
+}
+
+INSTANTIATE_TEST_SUITE_P(BothGenerators, NvccTest, ::testing::Values("sm_80", "sm_100a"),
+                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace vqllm::ptx::test

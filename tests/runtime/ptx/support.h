@@ -22,11 +22,16 @@ namespace vqllm::ptx::test {
 /// One arch for each of the two code generators: NVVM 7 up to sm_90, NVVM 20 from sm_100 on.
 inline const std::vector<std::string> kBothGenerators = {"sm_80", "sm_100"};
 
+/// Those with the instructions of one arch alone.
+inline const std::vector<std::string> kArchSpecific = {"sm_90a", "sm_100a", "sm_120a"};
+
 /// The PTX of tests/runtime/ptx/kernels/<name>.cu.
-inline std::string CompileKernel(const std::string& name, const std::string& arch) {
+inline std::string CompileKernel(const std::string& name, const std::string& arch,
+                                 CompilerKind compiler = CompilerKind::kNvrtc) {
   const std::string path = "tests/runtime/ptx/kernels/" + name + ".cu";
   CompileOptions options;
   options.arch = arch;
+  options.compiler = compiler;
   options.include_folders = {CudaHome() / "include" / "cccl"};  // CUB
   return Compile(ReadTextFile(vqllm::test::SourceDir() / path), name + ".cu", options).ptx;
 }
