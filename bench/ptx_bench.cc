@@ -10,7 +10,7 @@
 #include "vq/base/rng.h"
 
 /// Speed of the PTX interpreter on a VQ GeMV: thread instructions a second, plain, with counters, and with
-/// counters and all checks; and with two workers.
+/// counters and all checks; and with two workers. `warp_bytes` is what a resident warp takes.
 namespace vqllm::ptx {
 namespace {
 
@@ -90,6 +90,7 @@ void VqGemv(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(run(options).instructions);
   state.counters["thread_inst/s"] =
       benchmark::Counter(static_cast<double>(threads), benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["warp_bytes"] = module.Kernel("vq_gemv").warp_bytes;
 }
 BENCHMARK(VqGemv)
     ->ArgNames({"mode", "workers", "size"})

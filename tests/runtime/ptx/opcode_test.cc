@@ -122,6 +122,10 @@ TEST_P(TargetCoverage, KernelsUseSupportedOpcodesOnly) {
                              "misc", "fp8_clock"}) {
     const Module module = Module::Parse(CompileKernel(kernel, GetParam()), kernel);
     for (const auto& [opcode, count] : module.Opcodes()) met[opcode] += count;
+    for (const KernelInfo& info : module.Kernels()) {
+      fmt::print("{:<60}{:>6} bytes a resident warp\n", info.name, info.warp_bytes);
+      EXPECT_LE(info.warp_bytes, 64u * 1024) << info.name;
+    }
   }
   for (const auto& [opcode, count] : met) fmt::print("{:<60}{:>6}\n", opcode, count);
   fmt::print("{}: {} distinct opcodes, none unsupported\n", GetParam(), met.size());
