@@ -43,6 +43,11 @@ std::vector<std::string> CommonFlags(const CompileOptions& options) {
   std::vector<std::string> flags = {"-std=c++17"};
   const fs::path home = CudaHome();
   if (!home.empty()) flags.push_back("-I" + (home / "include").string());
+  // CUB, which lies beside the other headers before CUDA 13.
+  std::error_code ignored;
+  if (fs::exists(home / "include" / "cccl", ignored)) {
+    flags.push_back("-I" + (home / "include" / "cccl").string());
+  }
   for (const fs::path& folder : options.include_folders) flags.push_back("-I" + folder.string());
   flags.insert(flags.end(), options.flags.begin(), options.flags.end());
   return flags;

@@ -164,5 +164,70 @@ TEST(IsaBarrier, ProducersArriveAndConsumersWait) {
   EXPECT_TRUE(Has(stuck.report, HazardKind::kDeadlock));
 }
 
+TEST(IsaSpecial, RegistersOfEveryThread) {
+  const std::vector<std::string> names = {"tid.x",          "tid.y",       "tid.z",
+                                          "ntid.x",         "ntid.y",      "ntid.z",
+                                          "ctaid.x",        "ctaid.y",     "ctaid.z",
+                                          "nctaid.x",       "nctaid.y",    "nctaid.z",
+                                          "laneid",         "warpid",      "nwarpid",
+                                          "lanemask_eq",    "lanemask_lt", "lanemask_le",
+                                          "lanemask_gt",    "lanemask_ge", "dynamic_smem_size",
+                                          "total_smem_size"};
+  std::string text =
+      ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n.reg .b32 %r<8>; "
+      ".reg .b64 "
+      "%rd<4>;\n.shared .align 16 .b8 sm[16];\n"
+      // The number of the thread in the grid, by the registers under test.
+      "mov.u32 %r1, %ctaid.z;\nmov.u32 %r2, %nctaid.y;\nmov.u32 %r3, %ctaid.y;\nmad.lo.u32 %r1, %r1, %r2, "
+      "%r3;\n"
+      "mov.u32 %r2, %nctaid.x;\nmov.u32 %r3, %ctaid.x;\nmad.lo.u32 %r1, %r1, %r2, %r3;\nmov.u32 %r2, "
+      "%warpid;\n"
+      "mov.u32 %r3, %nwarpid;\nmad.lo.u32 %r1, %r1, %r3, %r2;\nmov.u32 %r2, %laneid;\nmad.lo.u32 %r1, %r1, "
+      "32, %r2;\n"
+      "mov.u32 %r4, sm;\nld.param.u64 %rd1, [p];\n" +
+      fmt::format("mad.wide.u32 %rd1, %r1, {}, %rd1;\n", 4 * names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    text += fmt::format("mov.u32 %r4, %{};\nst.global.u32 [%rd1+{}], %r4;\n", names[i], 4 * i);
+  }
+  text += "ret;\n}\n";
+  const Dim3 grid = {3, 2, 2};
+  const Dim3 block = {8, 4, 2};
+  Memory memory;
+  const uint64_t out = memory.Allocate(12 * 64 * names.size() * 4, "out");
+  const LaunchReport report = Launch(memory, Module::Parse(text), "k", grid, block, 128, Args(out));
+  EXPECT_EQ(Text(report.hazards), "");
+  const std::vector<uint32_t> found = Download<uint32_t>(memory, out, 12 * 64 * names.size());
+  for (uint32_t i = 0; i < 12 * 64; ++i) {
+    const uint32_t thread = i % 64;
+    const uint32_t lane = i % 32;
+    const uint32_t b = i / 64;
+    const uint32_t below = (1u << lane) - 1;
+    const std::vector<uint32_t> expected = {thread % 8,
+                                            thread / 8 % 4,
+                                            thread / 32,
+                                            8,
+                                            4,
+                                            2,
+                                            b % 3,
+                                            b / 3 % 2,
+                                            b / 6,
+                                            3,
+                                            2,
+                                            2,
+                                            lane,
+                                            thread / 32,
+                                            2,
+                                            1u << lane,
+                                            below,
+                                            below | 1u << lane,
+                                            ~(below | 1u << lane),
+                                            ~below,
+                                            128,
+                                            144};
+    const std::vector<uint32_t> row(found.begin() + i * names.size(), found.begin() + (i + 1) * names.size());
+    ASSERT_EQ(row, expected) << "thread " << thread << " of block " << b;
+  }
+}
+
 }  // namespace
 }  // namespace vqllm::ptx::test
