@@ -62,9 +62,10 @@ std::string Explain(const Request& request, const PlanResult& result) {
       "  shared      {:>12.0f} wavefronts, ideal {:.0f} ({:.3f}x)\n"
       "  global      {:>12.0f} lines\n"
       "  instructions{:>12.0f}\n",
-      c.dram_bytes, c.compulsory_bytes, c.dram_bytes / c.compulsory_bytes, c.l2_bytes, c.shared_wavefronts,
-      c.shared_ideal, c.shared_ideal > 0 ? c.shared_wavefronts / c.shared_ideal : 1.0, c.global_lines,
-      c.instructions);
+      c.DramBytes(), c.compulsory_bytes, c.DramBytes() / c.compulsory_bytes, c.L2Bytes(),
+      c.SharedWavefronts(), c.SharedWavefrontsIdeal(),
+      c.SharedWavefrontsIdeal() > 0 ? c.SharedWavefronts() / c.SharedWavefrontsIdeal() : 1.0,
+      c.traffic.global_lines, c.instructions);
   text += fmt::format("time (modelled, us): {:.2f} to {:.2f}, bound by {}\n  {}\n", t.lower_us, t.upper_us,
                       t.bound, Terms(t));
   if (!result.runners_up.empty()) text += "runners-up (modelled, us)\n";

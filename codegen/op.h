@@ -5,6 +5,7 @@
 
 #include "codegen/decode/decoder.h"
 #include "codegen/plan.h"
+#include "codegen/traffic.h"
 
 namespace vqllm {
 
@@ -21,6 +22,7 @@ struct Op {
   OpKind kind;
   const char* formula;  ///< for the banner
   KernelText (*emit)(const Plan& plan);
+  Traffic (*traffic)(const Plan& plan);  ///< what the emitted kernels ask of memory
 };
 
 /// The op of a kind; the table of registry.cc.
@@ -36,5 +38,10 @@ KernelText EmitLinear(const Plan& plan);  ///< gemv and gemm: one of those below
 KernelText EmitFmaKernel(const Plan& plan);
 KernelText EmitMmaKernel(const Plan& plan);
 KernelText EmitTableKernel(const Plan& plan);
+Traffic DequantTraffic(const Plan& plan);
+Traffic LinearTraffic(const Plan& plan);  ///< one of those below, as EmitLinear
+Traffic FmaTraffic(const Plan& plan);
+Traffic MmaTraffic(const Plan& plan);
+Traffic TableTraffic(const Plan& plan);
 }  // namespace internal
 }  // namespace vqllm

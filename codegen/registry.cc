@@ -7,9 +7,12 @@ namespace vqllm {
 namespace {
 
 constexpr Op kOps[] = {
-    {OpKind::kDequant, "w[n][k] = scale * decode(codes)[n][k]", internal::EmitDequant},
-    {OpKind::kGemv, "y[m][n] = sum over k of x[m][k] * scale * decode(codes)[n][k]", internal::EmitLinear},
-    {OpKind::kGemm, "y[m][n] = sum over k of x[m][k] * scale * decode(codes)[n][k]", internal::EmitLinear},
+    {OpKind::kDequant, "w[n][k] = scale * decode(codes)[n][k]", internal::EmitDequant,
+     internal::DequantTraffic},
+    {OpKind::kGemv, "y[m][n] = sum over k of x[m][k] * scale * decode(codes)[n][k]", internal::EmitLinear,
+     internal::LinearTraffic},
+    {OpKind::kGemm, "y[m][n] = sum over k of x[m][k] * scale * decode(codes)[n][k]", internal::EmitLinear,
+     internal::LinearTraffic},
 };
 
 }  // namespace

@@ -9,27 +9,18 @@
 namespace vqllm {
 namespace {
 
-/// Counters worth comparing, by our names.
-constexpr ptx::Counter kReported[] = {
-    ptx::Counter::kWarpInstructions,
-    ptx::Counter::kGlobalLoadRequests,
-    ptx::Counter::kGlobalLoadSectors,
-    ptx::Counter::kGlobalLoadSectorsPerBlock,
-    ptx::Counter::kGlobalLoadSectorsPerLaunch,
-    ptx::Counter::kGlobalStoreSectors,
-    ptx::Counter::kGlobalStoreSectorsPerLaunch,
-    ptx::Counter::kSharedLoadWavefronts,
-    ptx::Counter::kSharedLoadWavefrontsIdeal,
-    ptx::Counter::kSharedStoreWavefronts,
-    ptx::Counter::kSharedStoreWavefrontsIdeal,
-    ptx::Counter::kAsyncCopySectors,
-    ptx::Counter::kAsyncCopyBytes,
-    ptx::Counter::kBarriers,
-    ptx::Counter::kDivergentBranches,
-    ptx::Counter::kTensorInstructions,
-    ptx::Counter::kTensorFlops,
-    ptx::Counter::kBlocks,
-};
+/// Counted beside what is predicted.
+constexpr ptx::Counter kMore[] = {ptx::Counter::kWarpInstructions, ptx::Counter::kAsyncCopyBytes,
+                                  ptx::Counter::kDivergentBranches};
+
+/// The counter of a predicted metric: they go by one name.
+ptx::Counter CounterOf(Metric metric) {
+  for (size_t i = 0; i < static_cast<size_t>(ptx::Counter::kCount); ++i) {
+    const ptx::Counter counter = static_cast<ptx::Counter>(i);
+    if (ptx::Describe(counter).name == NameOf(metric)) return counter;
+  }
+  VQLLM_CHECK(false, "{}", NameOf(metric));
+}
 
 /// Device memory of one run, by parameter name.
 class Buffers {
@@ -109,14 +100,14 @@ VerifyReport Verify(const Generated& generated, const KernelCache& cache, const 
   report.output_hash = HashOf(out);
   report.kernels = built.kernel.kernels;
   report.lines = SumByLine(lines, generated.text, generated.FileName());
-  for (const ptx::Counter counter : kReported)
+  for (const ptx::Counter counter : kMore)
     report.counters.emplace_back(ptx::Describe(counter).name, counters[counter]);
-  const PlanCounters& predicted = generated.planned.best.counters;
-  report.predicted = {{"dram_bytes", predicted.dram_bytes},
-                      {"shared_wavefronts", predicted.shared_wavefronts},
-                      {"shared_wavefronts_ideal", predicted.shared_ideal},
-                      {"tensor_flops", predicted.mma_flop},
-                      {"blocks", static_cast<double>(predicted.blocks)}};
+  const Traffic& predicted = generated.planned.best.counters.traffic;
+  for (size_t i = 0; i < static_cast<size_t>(Metric::kCount); ++i) {
+    const Metric metric = static_cast<Metric>(i);
+    report.counters.emplace_back(NameOf(metric), counters[CounterOf(metric)]);
+    report.predicted.emplace_back(NameOf(metric), predicted[metric]);
+  }
   return report;
 }
 

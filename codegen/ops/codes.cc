@@ -120,7 +120,7 @@ std::string LoadWords(const Plan& plan, const std::string& at, const std::string
                   {{"at", fmt::format("const {}* at = {};\n", WeightType(layout), at)}, {"unpack", unpack}});
 }
 
-std::string StepStart(const Plan& plan, bool column) {
+std::string BeginStep(const Plan& plan, bool column) {
   const bool segmented = plan.layout.segments > 1;
   return FillText(R"(
     $segment$

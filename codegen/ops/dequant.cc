@@ -146,7 +146,7 @@ KernelText EmitDequant(const Plan& plan) {
                         : "const Codebook book = " + load + (shared ? ";\n__syncthreads();" : ";")},
        {"first_step", plan.split > 1 ? "blockIdx.z * kBlockSteps" : "0"},
        {"last_step", plan.split > 1 ? "min(first_step + kBlockSteps, kSteps)" : "kSteps"},
-       {"step_start", StepStart(plan, true)},
+       {"step_start", BeginStep(plan, true)},
        {"reload", !plan.segmented ? std::string()
                   : shared ? "__syncthreads();  // all warps are done with the last codebook\nbook = " +
                                  load + ";\n__syncthreads();"

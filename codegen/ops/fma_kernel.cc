@@ -126,7 +126,7 @@ KernelText EmitFmaKernel(const Plan& plan) {
            {"first_step", plan.split > 1 ? "first_step" : "0"},
            {"last_step", plan.split > 1 ? "last_step" : "kSteps"},
            {"codebook_too", plan.segmented ? " and its codebook" : ""},
-           {"step_start", StepStart(plan, true)},
+           {"step_start", BeginStep(plan, true)},
            {"and_codebook", plan.segmented ? " and codebook" : ""},
            {"load", plan.segmented ? "book = " + load + ";" : std::string()},
            {"groups", groups == "kStepGroups" ? std::string() : "const int groups = " + groups + ";"},

@@ -18,4 +18,18 @@ KernelText EmitLinear(const Plan& plan) {
   VQLLM_CHECK(false);
 }
 
+Traffic LinearTraffic(const Plan& plan) {
+  switch (plan.compute) {
+    case Compute::kFma:
+      return FmaTraffic(plan);
+    case Compute::kMma:
+      return MmaTraffic(plan);
+    case Compute::kTable:
+      return TableTraffic(plan);
+    case Compute::kStore:
+      break;
+  }
+  VQLLM_CHECK(false);
+}
+
 }  // namespace vqllm::internal

@@ -214,7 +214,7 @@ KernelText EmitMmaKernel(const Plan& plan) {
            {"codebook", load.empty()     ? ""
                         : plan.segmented ? "Codebook book;  // changes with the segment"
                                          : "const Codebook book = " + load + ";"},
-           {"step_start", StepStart(plan, ScalesPerGroup(plan) || IndexesCodebooks(plan))},
+           {"step_start", BeginStep(plan, ScalesPerGroup(plan) || IndexesCodebooks(plan))},
            {"present", present.empty() ? std::string() : "const bool present = " + present + ";"},
            {"load_words",
             LoadWords(plan,

@@ -30,7 +30,7 @@ std::string LoadWords(const Plan& plan, const std::string& at, const std::string
                       const std::string& guard);
 /// Statements that define `first_chunk` (of its segment), where wanted `first_column`, and with segments
 /// `segment` of a step.
-std::string StepStart(const Plan& plan, bool column);
+std::string BeginStep(const Plan& plan, bool column);
 /// Statements that define `first_step` and `last_step` of a block, where several share the steps.
 std::string BlockSteps(const Plan& plan);
 /// How many groups a step has, an expression; of the last step of a segment there may be fewer.

@@ -37,29 +37,45 @@ std::string Constants(const Plan& plan) {
   return JoinTexts({LayoutConstants(plan), StepConstants(plan), own});
 }
 
-/// Statements that read the entry at `entry` and the activations at `near`, a pair at a time, into `sum`.
+/// Statements that add the products of `entry` and the activations at `near` to `sum`.
 std::string Product(const Plan& plan) {
-  const std::string widen = PairFloats(plan.activation == DType::kBF16);
-  if (plan.format.subvector % 2 == 0) {
+  const int v = plan.format.subvector;
+  if (v % 2 != 0) {
     return FillText(R"(
       #pragma unroll
-      for (int i = 0; i < kPairs; ++i) {
-        const float2 c = HalfFloats(entry[i]);
-        const float2 a = $widen$(reinterpret_cast<const unsigned*>(near)[i]);
-        sum = fmaf(c.x, a.x, sum);
-        sum = fmaf(c.y, a.y, sum);
+      for (int i = 0; i < kUnitColumns; ++i) {
+        const float2 c = HalfFloats(entry[i / 2]);
+        sum = fmaf(i % 2 == 0 ? c.x : c.y, $widen$(near[i]), sum);
       }
     )",
-                    {{"widen", widen}});
+                    {{"widen", WidenCall(plan.activation)}});
   }
-  return FillText(R"(
+  const int words = v % 8 == 0 ? 4 : v % 4 == 0 ? 2 : 1;
+  std::string read;
+  if (words == 1) {
+    read = "xs[i] = reinterpret_cast<const unsigned*>(near)[i];\n";
+  } else {
+    read = fmt::format("const uint{0} some = reinterpret_cast<const uint{0}*>(near)[i];\n", words);
+    for (int w = 0; w < words; ++w)
+      read +=
+          fmt::format("xs[{} * i{}] = some.{};\n", words, w == 0 ? "" : fmt::format(" + {}", w), "xyzw"[w]);
+  }
+  return FillText(
+      R"(
+    unsigned xs[kPairs];
     #pragma unroll
-    for (int i = 0; i < kUnitColumns; ++i) {
-      const float2 c = HalfFloats(entry[i / 2]);
-      sum = fmaf(i % 2 == 0 ? c.x : c.y, $widen$(near[i]), sum);
+    for (int i = 0; i < $reads$; ++i) {
+      $read$
+    }
+    #pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const float2 c = HalfFloats(entry[i]);
+      const float2 a = $floats$(xs[i]);
+      sum = fmaf(c.x, a.x, sum);
+      sum = fmaf(c.y, a.y, sum);
     }
   )",
-                  {{"widen", WidenCall(plan.activation)}});
+      {{"reads", v / 2 / words}, {"read", read}, {"floats", PairFloats(plan.activation == DType::kBF16)}});
 }
 
 std::string MakeTableFunction(const Plan& plan) {
@@ -242,7 +258,7 @@ KernelText EmitTableKernel(const Plan& plan) {
            {"block_steps", BlockSteps(plan)},
            {"first_step", plan.split > 1 ? "first_step" : "0"},
            {"last_step", plan.split > 1 ? "last_step" : "kSteps"},
-           {"step_start", StepStart(plan, true)},
+           {"step_start", BeginStep(plan, true)},
            {"groups", GroupsOfStep(plan) == "kStepGroups" ? std::string()
                                                           : "const int groups = " + GroupsOfStep(plan) + ";"},
            {"group_count", GroupsOfStep(plan) == "kStepGroups" ? "kStepGroups" : "groups"},

@@ -24,16 +24,14 @@ struct Options {
 nlohmann::ordered_json Describe(const Candidate& candidate) {
   const PlanCounters& c = candidate.counters;
   const ModelledTime& t = candidate.time;
+  nlohmann::ordered_json predicted;
+  for (size_t i = 0; i < static_cast<size_t>(Metric::kCount); ++i)
+    predicted[std::string(NameOf(static_cast<Metric>(i)))] = c.traffic[static_cast<Metric>(i)];
   return {{"plan", nlohmann::ordered_json::parse(ToJson(candidate.plan))},
-          {"predicted",
-           {{"dram_bytes", c.dram_bytes},
-            {"compulsory_bytes", c.compulsory_bytes},
-            {"l2_bytes", c.l2_bytes},
-            {"shared_wavefronts", c.shared_wavefronts},
-            {"shared_wavefronts_ideal", c.shared_ideal},
-            {"global_lines", c.global_lines},
-            {"instructions", c.instructions},
-            {"mma_flop", c.mma_flop}}},
+          {"predicted", predicted},
+          {"dram_bytes", c.DramBytes()},
+          {"compulsory_bytes", c.compulsory_bytes},
+          {"l2_bytes", c.L2Bytes()},
           {"modelled", {{"lower_us", t.lower_us}, {"upper_us", t.upper_us}, {"bound", t.bound}}}};
 }
 

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/cli/commands.h"
 #include "runtime/cli/request_options.h"
 #include "runtime/verify.h"
@@ -30,10 +32,13 @@ void Run(Options options) {
     for (const KernelResources& kernel : report.kernels)
       fmt::print("  {}: {} registers, {} bytes of spills\n", kernel.kernel, kernel.registers,
                  kernel.spill_bytes);
-    fmt::print("  counted\n");
-    for (const auto& [name, value] : report.counters) fmt::print("    {:<32}{:>16}\n", name, value);
-    fmt::print("  predicted\n");
-    for (const auto& [name, value] : report.predicted) fmt::print("    {:<32}{:>16.0f}\n", name, value);
+    fmt::print("  {:<46}{:>16}{:>18}\n", "", "counted", "predicted");
+    for (const auto& [name, value] : report.counters) {
+      const auto predicted = std::find_if(report.predicted.begin(), report.predicted.end(),
+                                          [&](const auto& other) { return other.first == name; });
+      fmt::print("  {:<46}{:>16}{:>18}\n", name, value,
+                 predicted == report.predicted.end() ? "" : fmt::format("{:.1f}", predicted->second));
+    }
     fmt::print("  hazards: {}\n", report.hazards.size());
     for (const std::string& hazard : report.hazards) fmt::print("    {}\n", hazard);
     if (options.lines > 0) {

@@ -1,0 +1,206 @@
+#include "codegen/traffic.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "vq/base/check.h"
+
+namespace vqllm {
+namespace {
+
+constexpr std::string_view kNames[] = {
+    "global load requests",
+    "global load sectors",
+    "global store requests",
+    "global store sectors",
+    "global load sectors, first touch per block",
+    "global store sectors, first touch per block",
+    "global load sectors, first touch per launch",
+    "global store sectors, first touch per launch",
+    "shared load requests",
+    "shared load wavefronts",
+    "shared load wavefronts, ideal",
+    "shared store requests",
+    "shared store wavefronts",
+    "shared store wavefronts, ideal",
+    "ldmatrix requests",
+    "ldmatrix wavefronts",
+    "ldmatrix wavefronts, ideal",
+    "cp.async requests",
+    "cp.async sectors",
+    "cp.async wavefronts",
+    "barriers",
+    "tensor instructions",
+    "tensor operations",
+    "blocks",
+};
+static_assert(std::size(kNames) == static_cast<size_t>(Metric::kCount));
+
+constexpr int kLineBytes = 128;
+/// How often the base of a request lies at each offset within a line: all that sectors and lines depend on.
+using Phases = std::array<int64_t, kLineBytes>;
+
+Phases PhasesOf(std::initializer_list<Loop> loops) {
+  Phases phases{};
+  phases[0] = 1;
+  for (const Loop& loop : loops) {
+    const int64_t step = (loop.stride % kLineBytes + kLineBytes) % kLineBytes;
+    if (step == 0) {
+      for (int64_t& count : phases) count *= loop.count;
+      continue;
+    }
+    // Strides come back to the start after `period` turns.
+    const int64_t period = kLineBytes / std::min<int64_t>(kLineBytes, step & -step);
+    Phases shifted{};
+    for (int64_t turn = 0; turn < std::min(period, loop.count); ++turn) {
+      const int64_t turns = (loop.count - turn + period - 1) / period;
+      for (size_t phase = 0; phase < phases.size(); ++phase) {
+        if (phases[phase] != 0)
+          shifted[(phase + static_cast<size_t>(turn * step)) % kLineBytes] += turns * phases[phase];
+      }
+    }
+    phases = shifted;
+  }
+  return phases;
+}
+
+/// Distinct blocks of 2^shift bytes among the accesses, `bytes` a lane and aligned to it.
+int Distinct(const WarpAccess& access, int64_t base, int shift) {
+  std::array<int64_t, 32> blocks;
+  size_t count = 0;
+  bool ascending = true;
+  for (uint32_t mask = access.mask; mask != 0; mask &= mask - 1) {
+    const int64_t block = (base + access.at[static_cast<size_t>(std::countr_zero(mask))]) >> shift;
+    if (count > 0 && blocks[count - 1] == block) continue;
+    ascending &= count == 0 || blocks[count - 1] < block;
+    blocks[count++] = block;
+  }
+  if (ascending) return static_cast<int>(count);
+  std::sort(blocks.begin(), blocks.begin() + static_cast<int64_t>(count));
+  return static_cast<int>(std::unique(blocks.begin(), blocks.begin() + static_cast<int64_t>(count)) -
+                          blocks.begin());
+}
+
+/// The most distinct words of `1 << shift` bytes that fall into one of `banks` banks.
+int MostInOneBank(const WarpAccess& access, uint32_t mask, int shift, int banks) {
+  std::array<std::array<int64_t, 32>, 32> words;
+  std::array<int, 32> load{};
+  int most = 0;
+  for (; mask != 0; mask &= mask - 1) {
+    const int64_t word = access.at[static_cast<size_t>(std::countr_zero(mask))] >> shift;
+    const size_t bank = static_cast<size_t>(word & (banks - 1));
+    int& count = load[bank];
+    bool known = false;
+    for (int i = 0; i < count; ++i) known |= words[bank][static_cast<size_t>(i)] == word;
+    if (known) continue;
+    words[bank][static_cast<size_t>(count)] = word;
+    most = std::max(most, ++count);
+  }
+  return most;
+}
+
+}  // namespace
+
+std::string_view NameOf(Metric metric) { return kNames[static_cast<size_t>(metric)]; }
+
+int64_t TurnsOf(std::initializer_list<Loop> loops) {
+  int64_t turns = 1;
+  for (const Loop& loop : loops) turns *= loop.count;
+  return turns;
+}
+
+BankPasses PassesOf(const WarpAccess& access, int bytes) {
+  BankPasses passes;
+  if (access.mask == 0) return passes;
+  if (bytes <= 4) return {MostInOneBank(access, access.mask, 2, 32), 1};
+  const int lanes = kLineBytes / bytes;
+  const uint32_t part_mask = (1u << lanes) - 1;
+  for (int first = 0; first < 32; first += lanes) {
+    const uint32_t part = access.mask & part_mask << first;
+    if (part == 0) continue;
+    ++passes.ideal;
+    passes.actual += MostInOneBank(access, part, std::countr_zero(static_cast<unsigned>(bytes)), lanes);
+  }
+  return passes;
+}
+
+void Traffic::Global(Metric requests, Metric sectors, const WarpAccess& access, int bytes,
+                     std::initializer_list<Loop> loops) {
+  VQLLM_CHECK(std::has_single_bit(static_cast<unsigned>(bytes)) && bytes <= 16, "{}", bytes);
+  if (access.mask == 0) return;
+  const Phases phases = PhasesOf(loops);
+  for (size_t phase = 0; phase < phases.size(); ++phase) {
+    if (phases[phase] == 0) continue;
+    const double times = static_cast<double>(phases[phase]);
+    (*this)[requests] += times;
+    (*this)[sectors] += times * Distinct(access, static_cast<int64_t>(phase), 5);
+    global_lines += times * Distinct(access, static_cast<int64_t>(phase), 7);
+  }
+}
+
+void Traffic::GlobalLoad(const WarpAccess& access, int bytes, std::initializer_list<Loop> loops) {
+  Global(Metric::kGlobalLoadRequests, Metric::kGlobalLoadSectors, access, bytes, loops);
+}
+void Traffic::GlobalStore(const WarpAccess& access, int bytes, std::initializer_list<Loop> loops) {
+  Global(Metric::kGlobalStoreRequests, Metric::kGlobalStoreSectors, access, bytes, loops);
+}
+
+void Traffic::Shared(Metric requests, const WarpAccess& access, int bytes, double times) {
+  if (access.mask == 0) return;
+  const BankPasses passes = PassesOf(access, bytes);
+  const size_t first = static_cast<size_t>(requests);  // then wavefronts, then the ideal
+  values_[first] += times;
+  values_[first + 1] += times * passes.actual;
+  values_[first + 2] += times * passes.ideal;
+}
+void Traffic::SharedLoad(const WarpAccess& access, int bytes, double times) {
+  Shared(Metric::kSharedLoadRequests, access, bytes, times);
+}
+void Traffic::SharedStore(const WarpAccess& access, int bytes, double times) {
+  Shared(Metric::kSharedStoreRequests, access, bytes, times);
+}
+
+void Traffic::MatrixLoad(const WarpAccess& access, int matrices, double times) {
+  WarpAccess rows = access;
+  if (matrices < 4) rows.mask &= (1u << (8 * matrices)) - 1;
+  Shared(Metric::kMatrixLoadRequests, rows, 16, times);
+}
+
+void Traffic::AsyncCopy(const WarpAccess& from, int bytes, std::initializer_list<Loop> loops) {
+  if (from.mask != 0) {
+    Global(Metric::kAsyncCopyRequests, Metric::kAsyncCopySectors, from, bytes, loops);
+  } else {
+    (*this)[Metric::kAsyncCopyRequests] += static_cast<double>(TurnsOf(loops));
+  }
+}
+void Traffic::AsyncWrite(const WarpAccess& to, int bytes, double times) {
+  (*this)[Metric::kAsyncCopyWavefronts] += times * PassesOf(to, bytes).actual;
+}
+
+void Traffic::Touch(Metric metric, std::span<const ByteRange> ranges, std::initializer_list<Loop> loops) {
+  const Phases phases = PhasesOf(loops);
+  // Blocks differ by their offset in a sector only.
+  std::array<int64_t, kSectorBytes> sector_phases{};
+  for (size_t phase = 0; phase < phases.size(); ++phase) sector_phases[phase % kSectorBytes] += phases[phase];
+  for (size_t phase = 0; phase < sector_phases.size(); ++phase) {
+    if (sector_phases[phase] == 0) continue;
+    int64_t sectors = 0;
+    int64_t last = -1;  // sector counted last
+    for (const ByteRange& range : ranges) {
+      if (range.bytes <= 0) continue;
+      const int64_t begin = (static_cast<int64_t>(phase) + range.at) / kSectorBytes;
+      const int64_t end = (static_cast<int64_t>(phase) + range.at + range.bytes - 1) / kSectorBytes;
+      sectors += end - std::max(begin, last + 1) + 1;
+      last = std::max(last, end);
+    }
+    (*this)[metric] += static_cast<double>(sectors * sector_phases[phase]);
+  }
+}
+
+Traffic& Traffic::operator+=(const Traffic& other) {
+  for (size_t i = 0; i < values_.size(); ++i) values_[i] += other.values_[i];
+  global_lines += other.global_lines;
+  return *this;
+}
+
+}  // namespace vqllm
