@@ -73,10 +73,33 @@ PlanCounters PredictCounters(const Plan& plan) {
   const double warp_units = static_cast<double>(layout.row_tiles) * layout.TileUnitRows() *
                             static_cast<double>(layout.TotalChunks()) * layout.ChunkUnits() * token_blocks /
                             32;
-  c.instructions =
-      t[Metric::kGlobalLoadRequests] + t[Metric::kGlobalStoreRequests] + t[Metric::kSharedLoadRequests] +
-      t[Metric::kSharedStoreRequests] + t[Metric::kMatrixLoadRequests] + 4 * t[Metric::kAsyncCopyRequests] +
-      t[Metric::kTensorInstructions] + t[Metric::kBarriers] + warp_units * DecodeInstructions(plan);
+  c.instructions = t[Metric::kGlobalLoadRequests] + t[Metric::kGlobalStoreRequests] +
+                   t[Metric::kSharedLoadRequests] + t[Metric::kSharedStoreRequests] +
+                   t[Metric::kMatrixLoadRequests] + 4 * t[Metric::kAsyncCopyRequests] +
+                   t[Metric::kTensorInstructions] + t[Metric::kBarriers];
+  if (plan.compute == Compute::kTable) {
+    // Of a code: its extraction, an address, an add of each token.
+    const double codes = warp_units * f.stages();
+    c.instructions += codes * (2 + plan.token_tile);
+    double entries = 0;
+    for (const StageTier& tier : plan.stages) entries += tier.entries;
+    const double blocks = static_cast<double>(plan.launches[0].grid_x) * plan.launches[0].grid_y;
+    c.fma = blocks * static_cast<double>(layout.TotalChunks() * layout.ChunkCols()) * entries / 32 *
+            plan.token_tile;
+    // Activations become fp32 once for each entry: as many conversions as products.
+    c.instructions += 2 * c.fma;
+    return c;
+  }
+  c.instructions += warp_units * DecodeInstructions(plan);
+  for (const StageTier& tier : plan.stages) {
+    if (tier.held > 0) c.shuffles += warp_units * unit.Pairs();
+  }
+  if (plan.fusion == Fusion::kRegisterShuffle) {
+    // Four exchanges for four pairs, each with three selects.
+    c.shuffles += warp_units * unit.Pairs();
+    c.instructions += 4 * warp_units * unit.Pairs();
+  }
+  if (layout.unit_rows > 1 && plan.compute == Compute::kMma) c.instructions += warp_units * unit.Pairs();
   if (plan.compute == Compute::kFma) {
     c.fma = warp_units * unit.Values() * plan.token_tile;
     // Values to fp32: of a weight once, of an activation once a row slot set.
@@ -100,7 +123,7 @@ ModelledTime ModelTime(const Plan& plan, const PlanCounters& c, const GpuSpec& g
   ModelledTime t;
   t.dram_us = 1e6 * c.DramBytes() / (kDramEfficiency * gpu.dram_gb_per_s.value * 1e9);
   t.l2_us = 1e6 * c.L2Bytes() / (gpu.l2_gb_per_s.value * 1e9);
-  t.lsu_us = 1e6 * (c.SharedWavefronts() + c.traffic.global_lines) * share / clock;
+  t.lsu_us = 1e6 * (c.SharedWavefronts() + c.shuffles + c.traffic.global_lines) * share / clock;
   t.issue_us = 1e6 * c.instructions * kIssueOverhead * share / (kIssueSlots * clock);
   t.fp32_us = 1e6 * c.fma * 32 / gpu.fp32_lanes.value * share / clock;
   t.tensor_us = 1e6 * c.traffic[Metric::kTensorFlops] * share / (gpu.mma_flop_clock.value * clock);

@@ -15,6 +15,7 @@ struct PlanCounters {
   double compulsory_bytes = 0;  ///< codes, codebooks, scales, activations, outputs: each once
   double instructions = 0;      ///< warp instructions that take an issue slot, about
   double fma = 0;               ///< warp instructions of the fp32 pipe
+  double shuffles = 0;          ///< warp instructions that pass through the shared memory's crossbar
   double code_requests = 0;     ///< warp loads of codes, which wait for DRAM
 
   /// First touch of a launch, whole sectors: what DRAM moves where L2 never evicts.

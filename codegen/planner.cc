@@ -1,6 +1,7 @@
 #include "codegen/planner.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "codegen/decode/decoder.h"
@@ -101,7 +102,7 @@ int RegisterEstimate(const Plan& plan) {
       waiting += layout.row_slots * layout.ChunkUnits() * (unit.Pairs() + 2);
   }
   if (plan.format.kind == FormatKind::kTable && plan.compute != Compute::kTable)
-    registers = std::max(registers, 56 + waiting / 2);
+    registers = std::max(registers, 56 + waiting / 2 + layout.row_slots * unit.rows * plan.token_tile / 4);
   return (registers + 7) / 8 * 8;
 }
 
@@ -232,8 +233,8 @@ Plan Build(const Request& request, const Choice& choice) {
   return plan;
 }
 
-/// Tier choices of a level.
-std::vector<Choice> Tiers(const Request& request) {
+/// Tier choices of a level, in turn: the next ones count only where none of those before fits.
+std::vector<std::vector<Choice>> Tiers(const Request& request) {
   const bool codebook = HasCodebook(request.format);
   const bool mma_held = request.format.kind == FormatKind::kTable && request.op != OpKind::kDequant;
   Choice gc, sc, o1, o2, all;
@@ -243,22 +244,35 @@ std::vector<Choice> Tiers(const Request& request) {
   o2.held = mma_held ? 32 : 0;
   all.shared_share = 1;
   all.replicate = true;
-  if (!codebook) return {gc};
+  if (!codebook) return {{gc}};
   switch (request.level) {
     case Level::kGc:
-      return {gc};
+      return {{gc}};
     case Level::kSc:
-      return {sc, o1};  // what does not fit stays outside
+      return {{sc, o1}};  // what does not fit stays outside
     case Level::kO1:
-      return {o1};
+      return {{o1}};
     case Level::kO2:
     case Level::kO3:
     case Level::kO4:
-      return {o2, o1};  // the second where registers do not hold entries of all stages
+      return {{o2}, {o1}};  // registers may not hold entries of all stages
     case Level::kBest:
-      return {gc, sc, o1, o2, all};
+      return {{gc, sc, o1, o2, all}};
   }
   VQLLM_CHECK(false);
+}
+
+/// How weights reach the mma: the paper's shared round trip up to o3, its rule for shuffles at o4 (at most
+/// five exchanges; subvectors of eight take four), and no exchange at all where no level binds: that reads
+/// and looks up what the others do and does nothing besides, so it need not be weighed.
+Fusion FusionOf(const Request& request) {
+  if (request.pins.fusion) return *request.pins.fusion;
+  if (!HasCodebook(request.format) || request.level == Level::kBest) return Fusion::kZeroShuffle;
+  if (request.level != Level::kO4) return Fusion::kShared;
+  const Format& f = request.format;
+  const bool shuffles =
+      f.axis == Axis::kIn && f.subvector <= 8 && std::has_single_bit(static_cast<unsigned>(f.subvector));
+  return shuffles ? Fusion::kRegisterShuffle : Fusion::kShared;
 }
 
 int Pinned(int pin, int free) { return pin > 0 ? pin : free; }
@@ -338,7 +352,7 @@ void EnumerateMma(const Request& request, Choice base, std::vector<Choice>& choi
   const PlanPins& pins = request.pins;
   const int unit_rows = UnitOf(request.format).rows;
   base.compute = Compute::kMma;
-  base.fusion = pins.fusion.value_or(Fusion::kZeroShuffle);
+  base.fusion = FusionOf(request);
   for (const int tokens : Options(pins.token_tile, {8, 16, 32, 64, 128})) {
     if (pins.token_tile == 0 && tokens > 8 && tokens / 2 >= request.m) continue;
     // Rows of a lane come in twos: fragment A has g and g + 8.
@@ -365,17 +379,20 @@ void EnumerateMma(const Request& request, Choice base, std::vector<Choice>& choi
   }
 }
 
-void Enumerate(const Request& request, std::vector<Choice>& choices) {
+std::vector<Choice> Enumerate(const Request& request, const std::vector<Choice>& tiers) {
+  std::vector<Choice> choices;
   const Format& f = request.format;
   const UnitShape unit = UnitOf(f);
   const PlanPins& pins = request.pins;
   const bool mma_able = !unit.bf16 || request.activation == DType::kBF16;
   const bool wants_fma = pins.compute.value_or(Compute::kFma) == Compute::kFma &&
                          pins.fusion.value_or(Fusion::kNone) == Fusion::kNone;
-  const bool wants_table = pins.compute == Compute::kTable && f.kind == FormatKind::kTable && unit.rows == 1;
+  const bool wants_table =
+      f.kind == FormatKind::kTable && unit.rows == 1 && request.op != OpKind::kDequant &&
+      (pins.compute ? pins.compute == Compute::kTable : request.level == Level::kBest && request.m <= 4);
   const bool wants_mma =
       pins.compute.value_or(Compute::kMma) == Compute::kMma && pins.fusion != Fusion::kNone;
-  for (const Choice& tier : Tiers(request)) {
+  for (const Choice& tier : tiers) {
     for (const int pieces : ChunkPieces(request, unit, PieceUnits(f, unit))) {
       Choice base = tier;
       base.chunk_pieces = pieces;
@@ -391,10 +408,11 @@ void Enumerate(const Request& request, std::vector<Choice>& choices) {
         continue;
       }
       if (wants_fma && (request.m <= 4 || !mma_able || pins.compute)) EnumerateFma(request, base, choices);
-      if (wants_table) EnumerateTable(request, base, choices);
+      if (wants_table && &tier == &tiers.front()) EnumerateTable(request, base, choices);
       if (wants_mma && mma_able && (request.m > 1 || pins.compute)) EnumerateMma(request, base, choices);
     }
   }
+  return choices;
 }
 
 }  // namespace
@@ -403,20 +421,21 @@ PlanResult MakePlan(const Request& request, int keep) {
   Validate(request);
   if (request.format.kind == FormatKind::kDense && request.format.dtype == DType::kF32)
     Fail("plan: format {}: dtype: found fp32, allowed: fp16, bf16", request.format.name);
-  std::vector<Choice> choices;
-  Enumerate(request, choices);
   std::vector<Candidate> valid;
   std::string why = "no choice matches the pins";
-  for (const Choice& choice : choices) {
-    try {
-      Candidate candidate;
-      candidate.plan = Build(request, choice);
-      candidate.counters = PredictCounters(candidate.plan);
-      candidate.time = ModelTime(candidate.plan, candidate.counters, request.gpu);
-      valid.push_back(std::move(candidate));
-    } catch (const Error& error) {  // a candidate that the GPU cannot run is not a failure of the request
-      why = error.what();
+  for (const std::vector<Choice>& tiers : Tiers(request)) {
+    for (const Choice& choice : Enumerate(request, tiers)) {
+      try {
+        Candidate candidate;
+        candidate.plan = Build(request, choice);
+        candidate.counters = PredictCounters(candidate.plan);
+        candidate.time = ModelTime(candidate.plan, candidate.counters, request.gpu);
+        valid.push_back(std::move(candidate));
+      } catch (const Error& error) {  // a candidate that the GPU cannot run is not a failure of the request
+        why = error.what();
+      }
     }
+    if (!valid.empty()) break;
   }
   if (valid.empty())
     Fail("plan: {} {}x{}x{} {}: nothing fits: {}", ToString(request.op), request.m, request.n, request.k,

@@ -242,11 +242,9 @@ std::string StoreTile(const Plan& plan) {
   std::string pairs;
   for (int i = 0; i < (wide ? 4 : 2); ++i) {
     const std::string at = fmt::format("{} * i{}", wide ? 4 : 2, i == 0 ? "" : fmt::format(" + {}", i));
-    pairs += (i == 0 ? "" : i == 2 ? ",\n    " : ", ") + Pair(plan, "row", at);
+    pairs += (i % 2 == 0 ? ",\n           " : ", ") + Pair(plan, "row", at);
   }
-  const std::string store =
-      fmt::format("*reinterpret_cast<{}*>({}) = {}(\n    {});\n", wide ? "uint4" : "uint2", to,
-                  wide ? "make_uint4" : "make_uint2", pairs);
+  const std::string store = fmt::format("StorePairs({}{});\n", to, pairs);
   return FillText(
       R"(
     #pragma unroll
@@ -320,7 +318,11 @@ std::set<std::string> MmaBlocks(const Plan& plan) {
   if (bf16 && !UnitOf(plan.format).bf16) blocks.insert("pairs_to_bf16");
   if (plan.fusion != Fusion::kZeroShuffle) blocks.insert("load_matrices_4");
   if (plan.fusion == Fusion::kRegisterShuffle) blocks.insert("transpose_pairs");
-  if (plan.fusion == Fusion::kShared && plan.layout.PieceCols() % 8 != 0) blocks.insert("load_matrices_2");
+  if (plan.fusion == Fusion::kShared) {
+    if (plan.layout.PieceCols() % 8 != 0) blocks.insert("load_matrices_2");
+    const bool wide = plan.layout.FragmentUnits() * plan.layout.unit_cols % 8 == 0;
+    blocks.insert(wide ? "store_pairs_4" : "store_pairs_2");
+  }
   return blocks;
 }
 

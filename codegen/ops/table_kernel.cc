@@ -104,6 +104,7 @@ std::string MakeTableFunction(const Plan& plan) {
       for (int e = threadIdx.x; e < entries; e += kThreads) {
         unsigned entry[kPairs];
         $read$
+        $keep$
         for (int s = 0; s < kSubvectors; ++s) {
           #pragma unroll
           for (int t = 0; t < kTokens; ++t) {
@@ -120,6 +121,10 @@ std::string MakeTableFunction(const Plan& plan) {
                              {fmt::format("const {}* __restrict__ codebook", type), "int entries",
                               fmt::format("const {}* x_at", ElementType(plan.activation)), "float* table"})},
        {"read", read},
+       {"keep",
+        plan.format.subvector % 4 == 2 && plan.format.subvector > 2
+            ? "#pragma unroll 1  // reads of four bytes would be merged where they happen to be aligned"
+            : ""},
        {"element", ElementType(plan.activation)},
        {"product", Product(plan)}});
 }

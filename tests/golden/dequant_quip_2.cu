@@ -7,28 +7,28 @@
 // Plan
 //   compute   store, fusion none
 //   entries   256 in global memory
-//   block     4 warps: 4 over outputs x 1 over k; 4 outputs
-//   k         4 steps, 4 a block; 1 block(s) share an output
-//   budget    88 registers a thread, 0 bytes of shared memory, 3 blocks an SM
-//   launch    dequant<<<(1024, 1, 1), 128, 0>>>
+//   block     8 warps: 8 over outputs x 1 over k; 16 outputs
+//   k         1 steps, 1 a block; 1 block(s) share an output
+//   budget    112 registers a thread, 0 bytes of shared memory, 1 blocks an SM
+//   launch    dequant<<<(256, 1, 1), 256, 0>>>
 //
-// Codes, 4096 KiB: a warp reads a row tile of 1 rows; columns of one group (32 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 31: ..255| then lane 0: 256..263, and so on, 4 times
-// words of a lane and row: 2 (4 units of 16 bits, 0 spare bits)
+// Codes, 4096 KiB: a warp reads a row tile of 2 rows; columns of one group (16 lanes, pieces of 8 columns):
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 15: ..127| then lane 0: 128..135, and so on, 32 times
+// words of a lane and row: 16 (32 units of 16 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 
-// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
-constexpr int kRowTiles = 4096;
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
+constexpr int kRowTiles = 2048;
 constexpr int kRowSlots = 1;  // rows of codes that a lane holds at once
-constexpr int kRowLanes = 1;
-constexpr int kColumnLanes = 32;
-constexpr int kPlanes = 1;      // loads of a chunk
-constexpr int kChunkWords = 2;  // 32-bit words of a chunk
-constexpr int kPieces = 4;      // of a chunk
+constexpr int kRowLanes = 2;
+constexpr int kColumnLanes = 16;
+constexpr int kPlanes = 4;       // loads of a chunk
+constexpr int kChunkWords = 16;  // 32-bit words of a chunk
+constexpr int kPieces = 32;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
@@ -37,11 +37,11 @@ constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows o
 constexpr int kTileVectors = 128;
 
 // The reduction runs in steps of kStepChunks chunks a row.
-constexpr int kSteps = 4;
+constexpr int kSteps = 1;
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 128;  // of a row
+constexpr int kChunks = 16;  // of a row
 
 // Two fp16 values in one register.
 __device__ __forceinline__ __half2 AsHalf2(unsigned pair) { return *reinterpret_cast<const __half2*>(&pair); }
@@ -100,13 +100,14 @@ __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, cons
   DecodeE8P(__ldg(book.entries + (code >> 8 & 0xff)), code & 0xff, pairs);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 3)
-dequant(const uint2* __restrict__ codes, const unsigned* __restrict__ codebooks,
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+dequant(const uint4* __restrict__ codes, const unsigned* __restrict__ codebooks,
         const float* __restrict__ factors, __half* __restrict__ w) {
-  const int column_lane = threadIdx.x % 32;
-  const int tile = blockIdx.x * 4 + threadIdx.x / 32;  // a warp works on one row tile
-  const int first_row = tile * kRowSlots;
-  const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
+  const int row_lane = threadIdx.x % 32 / kColumnLanes;
+  const int column_lane = threadIdx.x % kColumnLanes;
+  const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
+  const int first_row = tile * kRowSlots * kRowLanes;
+  const uint4* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
   // 1. The codebook.
   const Codebook book = LoadCodebook(codebooks);
@@ -119,21 +120,24 @@ dequant(const uint2* __restrict__ codes, const unsigned* __restrict__ codebooks,
     for (int g = 0; g < kStepGroups; ++g) {
       // 2. Codes of all rows; lanes behind the last chunk read none.
       unsigned words[kRowSlots][kChunkWords];
-      const uint2* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
+      const uint4* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors;
+      at += row_lane * kColumnLanes + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          const uint2 vector = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
-          words[r][2 * p] = vector.x;
-          words[r][2 * p + 1] = vector.y;
+          const uint4 vector = __ldcs(at + (r * kPlanes + p) * kRowLanes * kColumnLanes);
+          words[r][4 * p] = vector.x;
+          words[r][4 * p + 1] = vector.y;
+          words[r][4 * p + 2] = vector.z;
+          words[r][4 * p + 3] = vector.w;
         }
       }
 
       // 3. Decode and write unit after unit.
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
-        const int row = first_row + r;
+        const int row = first_row + r * kRowLanes + row_lane;
         #pragma unroll
         for (int u = 0; u < kPieces * kPieceUnits; ++u) {
           const int piece = g * kColumnLanes * kPieces + u / kPieceUnits * kColumnLanes + column_lane;

@@ -7,61 +7,61 @@
 // Plan
 //   compute   dequant_mma, fusion shared
 //   entries   256 in shared memory x 16 copies
-//   block     4 warps: 2 over outputs x 2 over k; 64 outputs, 32 tokens
-//   k         16 steps, 4 a block; 4 block(s) share an output
-//   budget    152 registers a thread, 76800 bytes of shared memory, 2 blocks an SM
-//   launch    gemm<<<(64, 2, 4), 128, 76800>>>
+//   block     8 warps: 8 over outputs x 1 over k; 256 outputs, 64 tokens
+//   k         64 steps, 16 a block; 4 block(s) share an output
+//   budget    192 registers a thread, 71680 bytes of shared memory, 1 blocks an SM
+//   launch    gemm<<<(16, 1, 4), 256, 71680>>>
 //   launch    sum_partials<<<(1024, 1, 1), 256, 0>>>
 //
 // Codes, 4096 KiB: a warp reads a row tile of 32 rows; columns of one group (4 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 4 times
-// words of a lane and row: 2 (8 units of 8 bits, 0 spare bits)
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 2 times
+// words of a lane and row: 1 (4 units of 8 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 
-// Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
+// Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
 constexpr int kRowTiles = 128;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
 constexpr int kPlanes = 1;      // loads of a chunk
-constexpr int kChunkWords = 2;  // 32-bit words of a chunk
-constexpr int kPieces = 4;      // of a chunk
+constexpr int kChunkWords = 1;  // 32-bit words of a chunk
+constexpr int kPieces = 2;      // of a chunk
 constexpr int kPieceUnits = 2;
 constexpr int kUnitColumns = 4;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 2;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 4096;
+constexpr int kTileVectors = 8192;
 
 // The reduction runs in steps of kStepChunks chunks a row.
-constexpr int kSteps = 16;
-constexpr int kBlockSteps = 4;  // of one block, of 4 that share outputs
-constexpr int kStepGroups = 2;
+constexpr int kSteps = 64;
+constexpr int kBlockSteps = 16;  // of one block, of 4 that share outputs
+constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 8;  // of a row in a segment, which has a codebook of its own
+constexpr int kChunks = 16;  // of a row in a segment, which has a codebook of its own
 constexpr int kSegments = 16;
-constexpr int kLastChunks = 8;  // of the last segment
-constexpr int kSegmentSteps = 1;
+constexpr int kLastChunks = 16;  // of the last segment
+constexpr int kSegmentSteps = 4;
 constexpr int kSegmentColumns = 256;
 
 // Activations in shared memory: 2 slots of one step each. Tokens lie an odd number of 16 bytes apart:
 // the eight rows of a matrix meet different banks.
 constexpr int kM = 64;       // tokens
-constexpr int kTokens = 32;  // of a block
+constexpr int kTokens = 64;  // of a block
 constexpr int kPiecePitch = 8;
-constexpr int kTokenPitch = 264;
+constexpr int kTokenPitch = 72;
 constexpr int kFragmentUnits = 2;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
 constexpr int kCodebookBytes = 32768;  // before the activations
 constexpr int kSlots = 2;
 constexpr int kSlotValues = kTokens * kTokenPitch;
-constexpr int kWarpsN = 2;        // warps side by side over outputs
-constexpr int kWarpsK = 2;        // warps that share outputs, a group of each step each
+constexpr int kWarpsN = 8;        // warps side by side over outputs
+constexpr int kWarpsK = 1;        // warps that share outputs, a group of each step each
 constexpr int kRowFragments = 2;  // of 16 rows of W, of a warp
 constexpr int kTileRows = 16 * kRowFragments;
 constexpr int kBlockRows = kWarpsN * kTileRows;
@@ -100,6 +100,12 @@ __device__ __forceinline__ void WaitCopies(int pending) {
   if (pending == 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
   if (pending == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
   if (pending == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
+}
+
+// Four pairs to shared memory in one store of 16 bytes. As plain C++ some stores came out as four of 4 bytes.
+__device__ __forceinline__ void StorePairs(void* to, unsigned a, unsigned b, unsigned c, unsigned d) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
 // Four 8 x 8 matrices of 16-bit values from shared memory: lane l gives the address of row l % 8 of matrix l / 8, and
@@ -173,8 +179,8 @@ __device__ __forceinline__ unsigned WeightPair(const unsigned (&weights)[kRowSlo
   return weights[row][i / kPairs][i % kPairs];
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 2)
-gemm(const uint2* __restrict__ codes, const uint2* __restrict__ codebooks, const __half* __restrict__ x,
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+gemm(const unsigned* __restrict__ codes, const uint2* __restrict__ codebooks, const __half* __restrict__ x,
      float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
@@ -186,7 +192,7 @@ gemm(const uint2* __restrict__ codes, const uint2* __restrict__ codebooks, const
   const int warp_k = threadIdx.x / 32 / kWarpsN;
   const int tile = blockIdx.x * kWarpsN + warp_n;
   const int first_token = blockIdx.y * kTokens;
-  const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
+  const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
   const int first_step = blockIdx.z * kBlockSteps;
   const int last_step = min(first_step + kBlockSteps, kSteps);
 
@@ -206,14 +212,12 @@ gemm(const uint2* __restrict__ codes, const uint2* __restrict__ codebooks, const
     const int segment = step / kSegmentSteps;
     const int first_chunk = step % kSegmentSteps * kStepChunks;  // of the segment
     unsigned words[kRowSlots][kChunkWords];
-    const uint2* at = tile_codes + (segment * kChunks + first_chunk + warp_k * kColumnLanes) * kChunkVectors;
+    const unsigned* at = tile_codes + (segment * kChunks + first_chunk + warp_k * kColumnLanes) * kChunkVectors;
     #pragma unroll
     for (int r = 0; r < kRowSlots; ++r) {
       #pragma unroll
       for (int p = 0; p < kPlanes; ++p) {
-        const uint2 vector = __ldcs(at + (r * kPlanes + p) * 32);
-        words[r][2 * p] = vector.x;
-        words[r][2 * p + 1] = vector.y;
+        words[r][p] = __ldcs(at + (r * kPlanes + p) * 32);
       }
     }
 
@@ -221,7 +225,7 @@ gemm(const uint2* __restrict__ codes, const uint2* __restrict__ codebooks, const
     WaitCopies(kSlots - 2);
     __syncthreads();
     if (step == first_step || step % kSegmentSteps == 0) {
-      book = LoadCodebook(codebooks, reinterpret_cast<uint2*>(shared), blockIdx.x * 64 / 256 * 16 + segment);
+      book = LoadCodebook(codebooks, reinterpret_cast<uint2*>(shared), blockIdx.x * 256 / 256 * 16 + segment);
       __syncthreads();
     }
     const int next = step + kSlots - 1;
@@ -251,9 +255,9 @@ gemm(const uint2* __restrict__ codes, const uint2* __restrict__ codebooks, const
             weight_tile + (row * kRowLanes + row_lane) * kWeightPitch + column_lane * kPieceColumns;
         #pragma unroll
         for (int i = 0; i < kFragmentColumns / 8; ++i) {
-          *reinterpret_cast<uint4*>(to + 8 * i) = make_uint4(
-              WeightPair(weights, row, 4 * i), WeightPair(weights, row, 4 * i + 1),
-              WeightPair(weights, row, 4 * i + 2), WeightPair(weights, row, 4 * i + 3));
+          StorePairs(to + 8 * i,
+                     WeightPair(weights, row, 4 * i), WeightPair(weights, row, 4 * i + 1),
+                     WeightPair(weights, row, 4 * i + 2), WeightPair(weights, row, 4 * i + 3));
         }
       }
       __syncwarp();
@@ -306,10 +310,7 @@ gemm(const uint2* __restrict__ codes, const uint2* __restrict__ codebooks, const
   for (int i = threadIdx.x; i < kTokens * kBlockRows; i += kThreads) {
     const int row = blockIdx.x * kBlockRows + i % kBlockRows;
     const int token = first_token + i / kBlockRows;
-    float sum = 0;
-    for (int s = 0; s < kWarpsK; ++s) {
-      sum += sums[(s * kTokens + i / kBlockRows) * kSumPitch + i % kBlockRows];
-    }
+    float sum = sums[i / kBlockRows * kSumPitch + i % kBlockRows];
     partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
   }
 }

@@ -7,10 +7,10 @@
 // Plan
 //   compute   dequant_mma, fusion zero_shuffle
 //   entries   none
-//   block     4 warps: 4 over outputs x 1 over k; 128 outputs, 16 tokens
+//   block     4 warps: 4 over outputs x 1 over k; 128 outputs, 32 tokens
 //   k         32 steps, 8 a block; 4 block(s) share an output
-//   budget    152 registers a thread, 10240 bytes of shared memory, 2 blocks an SM
-//   launch    gemm<<<(32, 4, 4), 128, 10240>>>
+//   budget    176 registers a thread, 20480 bytes of shared memory, 2 blocks an SM
+//   launch    gemm<<<(32, 2, 4), 128, 20480>>>
 //   launch    sum_partials<<<(1024, 1, 1), 256, 0>>>
 //
 // Codes, 8192 KiB: a warp reads a row tile of 32 rows; columns of one group (4 lanes, pieces of 32 columns):
@@ -48,7 +48,7 @@ constexpr int kChunks = 128;  // of a row
 // Activations in shared memory: 2 slots of one step each. Pieces and tokens lie so far apart that the
 // eight lanes of one 16-byte access meet different banks.
 constexpr int kM = 64;       // tokens
-constexpr int kTokens = 16;  // of a block
+constexpr int kTokens = 32;  // of a block
 constexpr int kPiecePitch = 40;
 constexpr int kTokenPitch = 160;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once

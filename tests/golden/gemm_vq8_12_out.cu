@@ -6,59 +6,59 @@
 //
 // Plan
 //   compute   dequant_mma, fusion zero_shuffle
-//   entries   32 in registers, 4064 in shared memory
-//   block     8 warps: 1 over outputs x 8 over k; 64 outputs, 32 tokens
-//   k         16 steps, 4 a block; 4 block(s) share an output
-//   budget    184 registers a thread, 102400 bytes of shared memory, 1 blocks an SM
-//   launch    gemm<<<(64, 2, 4), 256, 102400>>>
+//   entries   4096 in shared memory
+//   block     4 warps: 4 over outputs x 1 over k; 256 outputs, 32 tokens
+//   k         32 steps, 16 a block; 2 block(s) share an output
+//   budget    192 registers a thread, 86016 bytes of shared memory, 1 blocks an SM
+//   launch    gemm<<<(16, 2, 2), 128, 86016>>>
 //   launch    sum_partials<<<(1024, 1, 1), 256, 0>>>
 //
 // Codes, 3072 KiB: a warp reads a row tile of 64 rows; columns of one group (4 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31|
-// words of a lane and row: 3 (8 units of 12 bits, 0 spare bits)
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 4 times
+// words of a lane and row: 12 (32 units of 12 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
-// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
 constexpr int kRowTiles = 64;
 constexpr int kRowSlots = 1;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
-constexpr int kPlanes = 3;      // loads of a chunk
-constexpr int kChunkWords = 3;  // 32-bit words of a chunk
-constexpr int kPieces = 1;      // of a chunk
+constexpr int kPlanes = 3;       // loads of a chunk
+constexpr int kChunkWords = 12;  // 32-bit words of a chunk
+constexpr int kPieces = 4;       // of a chunk
 constexpr int kPieceUnits = 8;
 constexpr int kUnitColumns = 1;
 constexpr int kUnitRows = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 12288;
+constexpr int kTileVectors = 3072;
 
 // The reduction runs in steps of kStepChunks chunks a row.
-constexpr int kSteps = 16;
-constexpr int kBlockSteps = 4;  // of one block, of 4 that share outputs
-constexpr int kStepGroups = 8;
+constexpr int kSteps = 32;
+constexpr int kBlockSteps = 16;  // of one block, of 2 that share outputs
+constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 512;  // of a row
+constexpr int kChunks = 128;  // of a row
 
 // Activations in shared memory: 2 slots of one step each. Pieces and tokens lie so far apart that the
 // eight lanes of one 16-byte access meet different banks.
 constexpr int kM = 64;       // tokens
 constexpr int kTokens = 32;  // of a block
 constexpr int kPiecePitch = 8;
-constexpr int kTokenPitch = 288;
+constexpr int kTokenPitch = 160;
 constexpr int kFragmentUnits = 4;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
 constexpr int kCodebookBytes = 65536;  // before the activations
 constexpr int kSlots = 2;
 constexpr int kSlotValues = kTokens * kTokenPitch;
-constexpr int kWarpsN = 1;        // warps side by side over outputs
-constexpr int kWarpsK = 8;        // warps that share outputs, a group of each step each
+constexpr int kWarpsN = 4;        // warps side by side over outputs
+constexpr int kWarpsK = 1;        // warps that share outputs, a group of each step each
 constexpr int kRowFragments = 4;  // of 16 rows of W, of a warp
 constexpr int kTileRows = 16 * kRowFragments;
 constexpr int kBlockRows = kWarpsN * kTileRows;
@@ -112,7 +112,6 @@ __device__ __forceinline__ void Mma(float (&d)[4], unsigned a0, unsigned a1, uns
 
 // Where the entries of each stage are read from.
 struct Codebook {
-  unsigned held0[4];  // this lane's entry of the 32 hottest
   const uint4* shared0;
 };
 
@@ -120,11 +119,6 @@ struct Codebook {
 __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks, uint4* shared) {
   Codebook book;
   const uint4* from0 = codebooks;
-  const uint4 own0_0 = __ldg(from0 + threadIdx.x % 32 * 1 + 0);
-  book.held0[0] = own0_0.x;
-  book.held0[1] = own0_0.y;
-  book.held0[2] = own0_0.z;
-  book.held0[3] = own0_0.w;
   for (int i = threadIdx.x; i < 4096; i += kThreads) {
     shared[i] = __ldg(from0 + i);
   }
@@ -136,12 +130,7 @@ __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codeb
 __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
                                            unsigned (&pairs)[4]) {
   const unsigned code0 = Bits(words, unit * kUnitBits, 12);
-  uint4 entry0;
-  entry0.x = __shfl_sync(0xffffffffu, book.held0[0], code0);
-  entry0.y = __shfl_sync(0xffffffffu, book.held0[1], code0);
-  entry0.z = __shfl_sync(0xffffffffu, book.held0[2], code0);
-  entry0.w = __shfl_sync(0xffffffffu, book.held0[3], code0);
-  if (code0 >= 32) entry0 = book.shared0[code0];
+  const uint4 entry0 = book.shared0[code0];
   pairs[0] = entry0.x;
   pairs[1] = entry0.y;
   pairs[2] = entry0.z;
@@ -182,7 +171,7 @@ __device__ __forceinline__ int TileRow(int row, int row_lane) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, const __half* __restrict__ x,
+gemm(const uint4* __restrict__ codes, const uint4* __restrict__ codebooks, const __half* __restrict__ x,
      float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
@@ -193,7 +182,7 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, co
   const int warp_k = threadIdx.x / 32 / kWarpsN;
   const int tile = blockIdx.x * kWarpsN + warp_n;
   const int first_token = blockIdx.y * kTokens;
-  const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
+  const uint4* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
   const int first_step = blockIdx.z * kBlockSteps;
   const int last_step = min(first_step + kBlockSteps, kSteps);
 
@@ -212,12 +201,16 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, co
     // 2. Codes of this step, straight into registers.
     const int first_chunk = step * kStepChunks;
     unsigned words[kRowSlots][kChunkWords];
-    const unsigned* at = tile_codes + (first_chunk + warp_k * kColumnLanes) * kChunkVectors;
+    const uint4* at = tile_codes + (first_chunk + warp_k * kColumnLanes) * kChunkVectors;
     #pragma unroll
     for (int r = 0; r < kRowSlots; ++r) {
       #pragma unroll
       for (int p = 0; p < kPlanes; ++p) {
-        words[r][p] = __ldcs(at + (r * kPlanes + p) * 32);
+        const uint4 vector = __ldcs(at + (r * kPlanes + p) * 32);
+        words[r][4 * p] = vector.x;
+        words[r][4 * p + 1] = vector.y;
+        words[r][4 * p + 2] = vector.z;
+        words[r][4 * p + 3] = vector.w;
       }
     }
 
@@ -289,20 +282,17 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks, co
   for (int i = threadIdx.x; i < kTokens * kBlockRows; i += kThreads) {
     const int row = blockIdx.x * kBlockRows + i % kBlockRows;
     const int token = first_token + i / kBlockRows;
-    float sum = 0;
-    for (int s = 0; s < kWarpsK; ++s) {
-      sum += sums[(s * kTokens + i / kBlockRows) * kSumPitch + i % kBlockRows];
-    }
+    float sum = sums[i / kBlockRows * kSumPitch + i % kBlockRows];
     partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
   }
 }
 
-// Adds the sums of the 4 blocks that share an output, in the order of k: the same bits at every run.
+// Adds the sums of the 2 blocks that share an output, in the order of k: the same bits at every run.
 extern "C" __global__ void __launch_bounds__(256)
 sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
   const int i = blockIdx.x * 256 + threadIdx.x;
   if (i >= kM * kN) return;
   float sum = 0;
-  for (int s = 0; s < 4; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
+  for (int s = 0; s < 2; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
   y[i] = __float2half_rn(sum);
 }

@@ -5,61 +5,62 @@
 // Format {"name":"aqlm-2x8","kind":"table","subvector":8,"entries":[256,256],"axis":"in","scope":{"kind":"tensor"},"scale":"per-output"}, 2.008 bits a weight. Written for a100 (sm_80).
 //
 // Plan
-//   compute   dequant_fma, fusion none
-//   entries   256 in shared memory x 8 copies; 256 in shared memory x 8 copies
-//   block     16 warps: 16 over outputs x 1 over k; 64 outputs, 1 tokens
-//   k         3 steps, 1 a block; 3 block(s) share an output
-//   budget    128 registers a thread, 68624 bytes of shared memory, 1 blocks an SM
-//   launch    gemv<<<(64, 1, 3), 512, 68624>>>
+//   compute   lookup_table, fusion none
+//   entries   256 in global memory; 256 in global memory
+//   block     8 warps: 8 over outputs x 1 over k; 1024 outputs, 1 tokens
+//   k         27 steps, 1 a block; 27 block(s) share an output
+//   budget    152 registers a thread, 39216 bytes of shared memory, 1 blocks an SM
+//   launch    gemv<<<(4, 1, 27), 256, 39216>>>
 //   launch    sum_partials<<<(16, 1, 1), 256, 0>>>
 //
-// Codes, 4128 KiB: a warp reads a row tile of 4 rows; columns of one group (32 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 31: ..255| then lane 0: 256..263, and so on, 6 times
-// words of a lane and row: 3 (6 units of 16 bits, 0 spare bits)
+// Codes, 4320 KiB: a warp reads a row tile of 128 rows; columns of one group (1 lane, pieces of 8 columns):
+//   |lane 0: 0..7| then lane 0: 8..15, and so on, 19 times
+// words of a lane and row: 10 (19 units of 16 bits, 16 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
-constexpr int kThreads = 512;
+constexpr int kThreads = 256;
 
-// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
-constexpr int kRowTiles = 1024;
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
+constexpr int kRowTiles = 32;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
-constexpr int kRowLanes = 1;
-constexpr int kColumnLanes = 32;
-constexpr int kPlanes = 3;      // loads of a chunk
-constexpr int kChunkWords = 3;  // 32-bit words of a chunk
-constexpr int kPieces = 6;      // of a chunk
+constexpr int kRowLanes = 32;
+constexpr int kColumnLanes = 1;
+constexpr int kPlanes = 5;       // loads of a chunk
+constexpr int kChunkWords = 10;  // 32-bit words of a chunk
+constexpr int kPieces = 19;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 1032;
+constexpr int kTileVectors = 17280;
 
 // The reduction runs in steps of kStepChunks chunks a row.
-constexpr int kSteps = 3;
-constexpr int kBlockSteps = 1;  // of one block, of 3 that share outputs
+constexpr int kSteps = 27;
+constexpr int kBlockSteps = 1;  // of one block, of 27 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 86;  // of a row
+constexpr int kChunks = 27;  // of a row
 
-// Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
+// Activations in shared memory, in their order: lanes that make a table read the same ones.
 constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
 constexpr int kPiecePitch = 8;
-constexpr int kTokenPitch = 1544;
+constexpr int kTokenPitch = 152;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
-constexpr int kCodebookBytes = 65536;  // before the activations
-constexpr int kStepPieces = kStepChunks * kPieces;
 
-static_assert(kFragmentColumns % 4 == 0, "activations are read in vectors of four or eight");
-static_assert(kPieceUnits % kFragmentUnits == 0, "a piece is whole fragments");
-static_assert(kK % 8 == 0, "a row of x is whole vectors");
-
+// Tables: [subvector of a chunk][token][entry of all stages], the products of one chunk's columns.
 constexpr int kUnitBits = 16;  // the codes of all stages of one subvector
+constexpr int kSubvectors = kPieces * kPieceUnits;
+constexpr int kTableEntries = 512;
+constexpr int kTableBytes = 38912;  // before the activations
+
+static_assert(kColumnLanes == 1, "a lane has rows of its own");
+static_assert(kK % 8 == 0, "a row of x is whole vectors");
 
 // `width` bits from bit `at` of a lane's words, none of which crosses a word. `at` is known once loops are unrolled.
 __device__ __forceinline__ unsigned Bits(const unsigned* words, int at, int width) {
@@ -70,59 +71,8 @@ __device__ __forceinline__ unsigned Bits(const unsigned* words, int at, int widt
 __device__ __forceinline__ __half2 AsHalf2(unsigned pair) { return *reinterpret_cast<const __half2*>(&pair); }
 __device__ __forceinline__ unsigned AsPair(__half2 value) { return *reinterpret_cast<const unsigned*>(&value); }
 
-__device__ __forceinline__ unsigned AddPairs(unsigned a, unsigned b) {
-  return AsPair(__hadd2(AsHalf2(a), AsHalf2(b)));
-}
-
 // Both fp16 values of a register as fp32; exact.
 __device__ __forceinline__ float2 HalfFloats(unsigned pair) { return __half22float2(AsHalf2(pair)); }
-
-// Sum over `lanes` neighbouring lanes (a power of two), the same bits in each of them.
-__device__ __forceinline__ float SumLanes(float value, int lanes) {
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, distance);
-  }
-  return value;
-}
-
-// Where the entries of each stage are read from.
-struct Codebook {
-  const uint4* shared0;
-  const uint4* shared1;
-};
-
-// Copies entries into shared memory; a barrier must follow.
-__device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks, uint4* shared) {
-  Codebook book;
-  const uint4* from0 = codebooks;
-  for (int i = threadIdx.x; i < 2048; i += kThreads) {
-    shared[i] = __ldg(from0 + i / 8);
-  }
-  book.shared0 = shared + threadIdx.x % 8;
-  const uint4* from1 = codebooks + 256;
-  for (int i = threadIdx.x; i < 2048; i += kThreads) {
-    shared[2048 + i] = __ldg(from1 + i / 8);
-  }
-  book.shared1 = shared + 2048 + threadIdx.x % 8;
-  return book;
-}
-
-// One unit: 8 weights of one row, the sum of an entry of each stage.
-__device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
-                                           unsigned (&pairs)[4]) {
-  const unsigned code0 = Bits(words, unit * kUnitBits, 8);
-  const uint4 entry0 = book.shared0[code0 * 8];
-  pairs[0] = entry0.x;
-  pairs[1] = entry0.y;
-  pairs[2] = entry0.z;
-  pairs[3] = entry0.w;
-  const unsigned code1 = Bits(words, unit * kUnitBits + 8, 8);
-  const uint4 entry1 = book.shared1[code1 * 8];
-  pairs[0] = AddPairs(pairs[0], entry1.x);
-  pairs[1] = AddPairs(pairs[1], entry1.y);
-  pairs[2] = AddPairs(pairs[2], entry1.z);
-  pairs[3] = AddPairs(pairs[3], entry1.w);
-}
 
 // Copies kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
 __device__ __forceinline__ void StageActivations(const __half* __restrict__ x, __half* to_shared,
@@ -135,104 +85,124 @@ __device__ __forceinline__ void StageActivations(const __half* __restrict__ x, _
     __half* to = to_shared + t * kTokenPitch + c;
     *reinterpret_cast<uint4*>(to) = inside ? __ldg(reinterpret_cast<const uint4*>(from)) : make_uint4(0, 0, 0, 0);
   }
-  // Lanes without a chunk multiply with the zeros of one more piece.
-  for (int i = threadIdx.x; i < kTokens * kPieceColumns; i += kThreads) {
-    to_shared[i / kPieceColumns * kTokenPitch + kStepPieces * kPiecePitch + i % kPieceColumns] = __float2half_rn(0.0f);
+}
+
+// The products of all entries of one stage with the activations at `x_at`, of all tokens.
+__device__ __forceinline__ void MakeTable(const uint4* __restrict__ codebook, int entries,
+                                          const __half* x_at, float* table) {
+  for (int e = threadIdx.x; e < entries; e += kThreads) {
+    unsigned entry[kPairs];
+    const uint4 some = __ldg(codebook + e);
+    entry[0] = some.x;
+    entry[1] = some.y;
+    entry[2] = some.z;
+    entry[3] = some.w;
+    for (int s = 0; s < kSubvectors; ++s) {
+      #pragma unroll
+      for (int t = 0; t < kTokens; ++t) {
+        const __half* near = x_at + t * kTokenPitch + s * kUnitColumns;
+        float sum = 0;
+        unsigned xs[kPairs];
+        #pragma unroll
+        for (int i = 0; i < 1; ++i) {
+          const uint4 some = reinterpret_cast<const uint4*>(near)[i];
+          xs[4 * i] = some.x;
+          xs[4 * i + 1] = some.y;
+          xs[4 * i + 2] = some.z;
+          xs[4 * i + 3] = some.w;
+        }
+        #pragma unroll
+        for (int i = 0; i < kPairs; ++i) {
+          const float2 c = HalfFloats(entry[i]);
+          const float2 a = HalfFloats(xs[i]);
+          sum = fmaf(c.x, a.x, sum);
+          sum = fmaf(c.y, a.y, sum);
+        }
+        table[(s * kTokens + t) * kTableEntries + e] = sum;
+      }
+    }
   }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemv(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
+gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks,
      const __half* __restrict__ scales, const __half* __restrict__ x, float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
-  __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
-  const int column_lane = threadIdx.x % 32;
-  const int tile = blockIdx.x * 16 + threadIdx.x / 32;  // a warp works on one row tile
-  const int first_row = tile * kRowSlots;
+  float* table = reinterpret_cast<float*>(shared);
+  __half* x_shared = reinterpret_cast<__half*>(shared + kTableBytes);
+  const int row_lane = threadIdx.x % 32;
+  const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
+  const int first_row = tile * kRowSlots * kRowLanes;
   const int first_token = blockIdx.y * kTokens;
-  const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
-
-  // 1. The codebook.
-  const Codebook book = LoadCodebook(codebooks, reinterpret_cast<uint4*>(shared));
+  const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
   float acc[kRowSlots][kTokens] = {};
   const int first_step = blockIdx.z * kBlockSteps;
   const int last_step = min(first_step + kBlockSteps, kSteps);
   for (int step = first_step; step < last_step; ++step) {
-    // 2. The activations of this step.
+    // 1. The activations of this step; of the last ones all tables are made.
     const int first_chunk = step * kStepChunks;
     const int first_column = step * kStepColumns;
-    __syncthreads();  // all warps are done with the last step's activations
     StageActivations(x, x_shared, first_column, first_token);
-    __syncthreads();
-
-    // 3. Codes of all rows, then unit after unit: decode and multiply.
     for (int g = 0; g < kStepGroups; ++g) {
-      const int lanes = min(kColumnLanes, kChunks - first_chunk - g * kColumnLanes);
-      const bool active = column_lane < lanes;
+      // 2. Codes of all rows, under way while the table is made.
       unsigned words[kRowSlots][kChunkWords];
-      const unsigned* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
+      const uint2* at = tile_codes + (first_chunk + g) * kChunkVectors + row_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          words[r][p] = active ? __ldcs(at + (r * kPlanes + p) * lanes) : 0u;
+          const uint2 vector = __ldcs(at + (r * kPlanes + p) * kRowLanes);
+          words[r][2 * p] = vector.x;
+          words[r][2 * p + 1] = vector.y;
         }
       }
+      __syncthreads();  // the activations are there, and all warps are done with the last table
+
+      // 3. The table of this chunk's columns.
+      const __half* x_at = x_shared + g * kPieces * kPieceColumns;
+      MakeTable(codebooks, 256, x_at, table);
+      MakeTable(codebooks + 256, 256, x_at, table + 256);
+      __syncthreads();
+
+      // 4. A load and an add for each code.
       #pragma unroll
-      for (int p = 0; p < kPieces; ++p) {
-        const int piece = active ? g * kColumnLanes * kPieces + p * lanes + column_lane : kStepPieces;
-        const __half* x_at = x_shared + piece * kPiecePitch;
-        unsigned xs[kTokens][kFragmentColumns / 2];
+      for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
-        for (int t = 0; t < kTokens; ++t) {
-          const uint4 some = *reinterpret_cast<const uint4*>(x_at + t * kTokenPitch);
-          xs[t][0] = some.x;
-          xs[t][1] = some.y;
-          xs[t][2] = some.z;
-          xs[t][3] = some.w;
-        }
-        #pragma unroll
-        for (int r = 0; r < kRowSlots; ++r) {
-          unsigned pairs[kPairs];
-          DecodeUnit(words[r], p, book, pairs);
+        for (int s = 0; s < kSubvectors; ++s) {
+          const unsigned code0 = Bits(words[r], s * kUnitBits, 8);
+          const unsigned code1 = Bits(words[r], s * kUnitBits + 8, 8);
           #pragma unroll
-          for (int i = 0; i < kPairs; ++i) {
-            const float2 w = HalfFloats(pairs[i]);
-            #pragma unroll
-            for (int t = 0; t < kTokens; ++t) {
-              const float2 near = HalfFloats(xs[t][i]);
-              acc[r][t] = fmaf(w.x, near.x, acc[r][t]);
-              acc[r][t] = fmaf(w.y, near.y, acc[r][t]);
-            }
+          for (int t = 0; t < kTokens; ++t) {
+            const float* products = table + (s * kTokens + t) * kTableEntries;
+            acc[r][t] += products[code0];
+            acc[r][t] += products[256 + code1];
           }
         }
       }
     }
   }
 
-  // 4. Sum over the lanes of a row and write.
+  // 5. Write.
   #pragma unroll
   for (int r = 0; r < kRowSlots; ++r) {
-    const int row = first_row + r;
+    const int row = first_row + r * kRowLanes + row_lane;
     #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const int token = first_token + t;
-      float sum = SumLanes(acc[r][t], kColumnLanes);
-      if (column_lane == 0) {
-        sum *= __half2float(scales[row]);
-        partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
-      }
+      float sum = acc[r][t];
+      sum *= __half2float(scales[row]);
+      partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
     }
   }
 }
 
-// Adds the sums of the 3 blocks that share an output, in the order of k: the same bits at every run.
+// Adds the sums of the 27 blocks that share an output, in the order of k: the same bits at every run.
 extern "C" __global__ void __launch_bounds__(256)
 sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
   const int i = blockIdx.x * 256 + threadIdx.x;
   if (i >= kM * kN) return;
   float sum = 0;
-  for (int s = 0; s < 3; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
+  for (int s = 0; s < 27; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
   y[i] = __float2half_rn(sum);
 }

@@ -7,43 +7,43 @@
 // Plan
 //   compute   lookup_table, fusion none
 //   entries   256 in global memory; 256 in global memory
-//   block     4 warps: 4 over outputs x 1 over k; 1024 outputs, 1 tokens
+//   block     8 warps: 8 over outputs x 1 over k; 1024 outputs, 1 tokens
 //   k         32 steps, 1 a block; 32 block(s) share an output
-//   budget    160 registers a thread, 16640 bytes of shared memory, 2 blocks an SM
-//   launch    gemv<<<(4, 1, 32), 128, 16640>>>
+//   budget    144 registers a thread, 33024 bytes of shared memory, 1 blocks an SM
+//   launch    gemv<<<(4, 1, 32), 256, 33024>>>
 //   launch    sum_partials<<<(16, 1, 1), 256, 0>>>
 //
-// Codes, 4096 KiB: a warp reads a row tile of 256 rows; columns of one group (1 lane, pieces of 8 columns):
-//   |lane 0: 0..7| then lane 0: 8..15, and so on, 8 times
-// words of a lane and row: 4 (8 units of 16 bits, 0 spare bits)
+// Codes, 4096 KiB: a warp reads a row tile of 128 rows; columns of one group (1 lane, pieces of 8 columns):
+//   |lane 0: 0..7| then lane 0: 8..15, and so on, 16 times
+// words of a lane and row: 8 (16 units of 16 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
-constexpr int kRowTiles = 16;
-constexpr int kRowSlots = 8;  // rows of codes that a lane holds at once
+constexpr int kRowTiles = 32;
+constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 32;
 constexpr int kColumnLanes = 1;
-constexpr int kPlanes = 1;      // loads of a chunk
-constexpr int kChunkWords = 4;  // 32-bit words of a chunk
-constexpr int kPieces = 8;      // of a chunk
+constexpr int kPlanes = 2;      // loads of a chunk
+constexpr int kChunkWords = 8;  // 32-bit words of a chunk
+constexpr int kPieces = 16;     // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 16384;
+constexpr int kTileVectors = 8192;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 32;
 constexpr int kBlockSteps = 1;  // of one block, of 32 that share outputs
-constexpr int kStepGroups = 2;
+constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 64;  // of a row
+constexpr int kChunks = 32;  // of a row
 
 // Activations in shared memory, in their order: lanes that make a table read the same ones.
 constexpr int kM = 1;       // tokens
@@ -57,7 +57,7 @@ constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
 constexpr int kUnitBits = 16;  // the codes of all stages of one subvector
 constexpr int kSubvectors = kPieces * kPieceUnits;
 constexpr int kTableEntries = 512;
-constexpr int kTableBytes = 16384;  // before the activations
+constexpr int kTableBytes = 32768;  // before the activations
 
 static_assert(kColumnLanes == 1, "a lane has rows of its own");
 static_assert(kK % 8 == 0, "a row of x is whole vectors");
@@ -102,10 +102,19 @@ __device__ __forceinline__ void MakeTable(const uint4* __restrict__ codebook, in
       for (int t = 0; t < kTokens; ++t) {
         const __half* near = x_at + t * kTokenPitch + s * kUnitColumns;
         float sum = 0;
+        unsigned xs[kPairs];
+        #pragma unroll
+        for (int i = 0; i < 1; ++i) {
+          const uint4 some = reinterpret_cast<const uint4*>(near)[i];
+          xs[4 * i] = some.x;
+          xs[4 * i + 1] = some.y;
+          xs[4 * i + 2] = some.z;
+          xs[4 * i + 3] = some.w;
+        }
         #pragma unroll
         for (int i = 0; i < kPairs; ++i) {
           const float2 c = HalfFloats(entry[i]);
-          const float2 a = HalfFloats(reinterpret_cast<const unsigned*>(near)[i]);
+          const float2 a = HalfFloats(xs[i]);
           sum = fmaf(c.x, a.x, sum);
           sum = fmaf(c.y, a.y, sum);
         }
@@ -115,14 +124,14 @@ __device__ __forceinline__ void MakeTable(const uint4* __restrict__ codebook, in
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 2)
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
 gemv(const uint4* __restrict__ codes, const uint4* __restrict__ codebooks,
      const __half* __restrict__ scales, const __half* __restrict__ x, float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   float* table = reinterpret_cast<float*>(shared);
   __half* x_shared = reinterpret_cast<__half*>(shared + kTableBytes);
   const int row_lane = threadIdx.x % 32;
-  const int tile = blockIdx.x * 4 + threadIdx.x / 32;  // a warp works on one row tile
+  const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
   const int first_row = tile * kRowSlots * kRowLanes;
   const int first_token = blockIdx.y * kTokens;
   const uint4* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;

@@ -7,35 +7,35 @@
 // Plan
 //   compute   dequant_fma, fusion none
 //   entries   256 in shared memory x 16 copies
-//   block     8 warps: 8 over outputs x 1 over k; 256 outputs, 1 tokens
+//   block     4 warps: 4 over outputs x 1 over k; 256 outputs, 1 tokens
 //   k         16 steps, 2 a block; 8 block(s) share an output
-//   budget    128 registers a thread, 33280 bytes of shared memory, 1 blocks an SM
-//   launch    gemv<<<(16, 1, 8), 256, 33280>>>
+//   budget    144 registers a thread, 33280 bytes of shared memory, 2 blocks an SM
+//   launch    gemv<<<(16, 1, 8), 128, 33280>>>
 //   launch    sum_partials<<<(16, 1, 1), 256, 0>>>
 //
-// Codes, 4096 KiB: a warp reads a row tile of 32 rows; columns of one group (4 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 8 times
-// words of a lane and row: 4 (16 units of 8 bits, 0 spare bits)
+// Codes, 4096 KiB: a warp reads a row tile of 64 rows; columns of one group (2 lanes, pieces of 8 columns):
+//   |lane 0: 0..7|lane 1: 8..15| then lane 0: 16..23, and so on, 16 times
+// words of a lane and row: 8 (32 units of 8 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
 // Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
-constexpr int kRowTiles = 128;
+constexpr int kRowTiles = 64;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
-constexpr int kRowLanes = 8;
-constexpr int kColumnLanes = 4;
-constexpr int kPlanes = 1;      // loads of a chunk
-constexpr int kChunkWords = 4;  // 32-bit words of a chunk
-constexpr int kPieces = 8;      // of a chunk
+constexpr int kRowLanes = 16;
+constexpr int kColumnLanes = 2;
+constexpr int kPlanes = 2;      // loads of a chunk
+constexpr int kChunkWords = 8;  // 32-bit words of a chunk
+constexpr int kPieces = 16;     // of a chunk
 constexpr int kPieceUnits = 2;
 constexpr int kUnitColumns = 4;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 2;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 2048;
+constexpr int kTileVectors = 4096;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 16;
@@ -43,9 +43,9 @@ constexpr int kBlockSteps = 2;  // of one block, of 8 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 4;  // of a row in a segment, which has a codebook of its own
+constexpr int kChunks = 2;  // of a row in a segment, which has a codebook of its own
 constexpr int kSegments = 16;
-constexpr int kLastChunks = 4;  // of the last segment
+constexpr int kLastChunks = 2;  // of the last segment
 constexpr int kSegmentSteps = 1;
 constexpr int kSegmentColumns = 256;
 
@@ -123,14 +123,14 @@ __device__ __forceinline__ void StageActivations(const __half* __restrict__ x, _
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
+extern "C" __global__ void __launch_bounds__(kThreads, 2)
 gemv(const uint4* __restrict__ codes, const uint2* __restrict__ codebooks, const __half* __restrict__ x,
      float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
   const int row_lane = threadIdx.x % 32 / kColumnLanes;
   const int column_lane = threadIdx.x % kColumnLanes;
-  const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
+  const int tile = blockIdx.x * 4 + threadIdx.x / 32;  // a warp works on one row tile
   const int first_row = tile * kRowSlots * kRowLanes;
   const int first_token = blockIdx.y * kTokens;
   const uint4* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;

@@ -6,10 +6,10 @@
 //
 // Plan
 //   compute   dequant_fma, fusion none
-//   entries   32 in registers, 992 in shared memory; 32 in registers, 992 in shared memory
+//   entries   1024 in shared memory; 1024 in shared memory
 //   block     4 warps: 4 over outputs x 1 over k; 16 outputs, 1 tokens
 //   k         4 steps, 1 a block; 4 block(s) share an output
-//   budget    120 registers a thread, 33152 bytes of shared memory, 2 blocks an SM
+//   budget    112 registers a thread, 33152 bytes of shared memory, 2 blocks an SM
 //   launch    gemv<<<(24, 1, 4), 128, 33152>>>
 //   launch    sum_partials<<<(2, 1, 1), 256, 0>>>
 //
@@ -94,9 +94,7 @@ __device__ __forceinline__ float SumLanes(float value, int lanes) {
 
 // Where the entries of each stage are read from.
 struct Codebook {
-  unsigned held0[3];  // this lane's entry of the 32 hottest
   const uint4* shared0;
-  unsigned held1[3];  // this lane's entry of the 32 hottest
   const uint4* shared1;
 };
 
@@ -105,19 +103,11 @@ __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codeb
                                                  int index) {
   Codebook book;
   const uint4* from0 = codebooks + static_cast<long long>(index) * 1024;
-  const uint4 own0_0 = __ldg(from0 + threadIdx.x % 32 * 1 + 0);
-  book.held0[0] = own0_0.x;
-  book.held0[1] = own0_0.y;
-  book.held0[2] = own0_0.z;
   for (int i = threadIdx.x; i < 1024; i += kThreads) {
     shared[i] = __ldg(from0 + i);
   }
   book.shared0 = shared;
   const uint4* from1 = codebooks + 16384 + static_cast<long long>(index) * 1024;
-  const uint4 own1_0 = __ldg(from1 + threadIdx.x % 32 * 1 + 0);
-  book.held1[0] = own1_0.x;
-  book.held1[1] = own1_0.y;
-  book.held1[2] = own1_0.z;
   for (int i = threadIdx.x; i < 1024; i += kThreads) {
     shared[1024 + i] = __ldg(from1 + i);
   }
@@ -129,20 +119,12 @@ __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codeb
 __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
                                            unsigned (&pairs)[3]) {
   const unsigned code0 = Bits(words, unit * kUnitBits, 10);
-  uint4 entry0;
-  entry0.x = __shfl_sync(0xffffffffu, book.held0[0], code0);
-  entry0.y = __shfl_sync(0xffffffffu, book.held0[1], code0);
-  entry0.z = __shfl_sync(0xffffffffu, book.held0[2], code0);
-  if (code0 >= 32) entry0 = book.shared0[code0];
+  const uint4 entry0 = book.shared0[code0];
   pairs[0] = entry0.x;
   pairs[1] = entry0.y;
   pairs[2] = entry0.z;
   const unsigned code1 = Bits(words, unit * kUnitBits + 10, 10);
-  uint4 entry1;
-  entry1.x = __shfl_sync(0xffffffffu, book.held1[0], code1);
-  entry1.y = __shfl_sync(0xffffffffu, book.held1[1], code1);
-  entry1.z = __shfl_sync(0xffffffffu, book.held1[2], code1);
-  if (code1 >= 32) entry1 = book.shared1[code1];
+  const uint4 entry1 = book.shared1[code1];
   pairs[0] = AddPairs(pairs[0], entry1.x);
   pairs[1] = AddPairs(pairs[1], entry1.y);
   pairs[2] = AddPairs(pairs[2], entry1.z);

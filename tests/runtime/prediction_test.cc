@@ -17,6 +17,8 @@ struct Case {
   DType activation = DType::kF16;
   bool bias = false;
   int split = 0;
+  std::optional<Compute> compute = {};
+  std::optional<Fusion> fusion = {};
 };
 
 std::string Title(const Case& c) {
@@ -68,6 +70,8 @@ TEST_P(Prediction, EqualsWhatIsCounted) {
   request.activation = c.activation;
   request.bias = c.bias;
   request.pins.split = c.split;
+  request.pins.compute = c.compute;
+  request.pins.fusion = c.fusion;
   const Generated generated = Generate(request);
   const VerifyReport report = Verify(generated, KernelCache(temp_.path()));
   EXPECT_TRUE(report.passed());
@@ -110,6 +114,32 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{kGemm, "gptvq-2", 24, 512, 512, "h100", Level::kSc},
                     Case{kGemm, "VQ<5,6,1>-g5", 20, 136, 1200}, Case{kGemm, "quip-4", 20, 136, 2048},
                     Case{OpKind::kDequant, "gptvq-2", 1, 520, 776}));
+
+constexpr Fusion kShared = Fusion::kShared;
+constexpr Fusion kShuffle = Fusion::kRegisterShuffle;
+INSTANTIATE_TEST_SUITE_P(
+    Fusions, Prediction,
+    testing::Values(
+        Case{kGemm, "aqlm-2x8", 40, 136, 2048, "a100", Level::kBest, DType::kF16, false, 0, {}, kShared},
+        Case{kGemm, "aqlm-2x8", 40, 136, 2048, "a100", Level::kBest, DType::kF16, false, 0, {}, kShuffle},
+        Case{kGemm, "int4-g64", 20, 72, 520, "h100", Level::kBest, DType::kBF16, true, 0, {}, kShared},
+        Case{kGemm, "int4-g128", 20, 72, 520, "h100", Level::kBest, DType::kF16, true, 2, {}, kShuffle},
+        Case{kGemm, "VQ<6,8,1>", 20, 136, 1200, "a100", Level::kBest, DType::kF16, false, 0, {}, kShared},
+        Case{kGemm, "gptvq-2", 24, 512, 512, "h100", Level::kO4},
+        Case{kGemm, "VQ<4,8,1>-out-g64", 24, 264, 520},
+        Case{
+            kGemm, "VQ<8,8,1>-out", 24, 264, 520, "a100", Level::kBest, DType::kF16, false, 0, {}, kShared}));
+constexpr Compute kTable = Compute::kTable;
+INSTANTIATE_TEST_SUITE_P(
+    Tables, Prediction,
+    testing::Values(
+        Case{kGemv, "aqlm-2x8", 1, 1040, 1032, "a100", Level::kBest, DType::kF16, false, 0, kTable},
+        Case{kGemv, "VQ<4,6,2>", 3, 520, 1000, "h100", Level::kBest, DType::kBF16, true, 4, kTable},
+        Case{kGemv, "VQ<3,5,3>", 1, 520, 1030, "a100", Level::kBest, DType::kF16, false, 0, kTable},
+        Case{kGemv, "VQ<16,6,1>-g128", 2, 520, 1024, "a100", Level::kBest, DType::kF16, false, 0, kTable},
+        Case{kGemv, "gptvq-2", 1, 512, 776, "h100", Level::kBest, DType::kF16, false, 0, kTable},
+        Case{kGemv, "VQ<6,7,2>-ingroup96", 1, 1032, 768, "a100", Level::kBest, DType::kF16, false, 3,
+             kTable}));
 
 }  // namespace
 }  // namespace vqllm

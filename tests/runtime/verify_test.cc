@@ -168,7 +168,9 @@ TEST_F(Proof, SplitsAddUpInOneOrder) {
 }
 
 TEST_F(Proof, AWrongKernelIsCaught) {
-  Generated generated = Generate(Wanted({OpKind::kGemv, "aqlm-2x8", 1, 64, 512}));
+  Request request = Wanted({OpKind::kGemv, "aqlm-2x8", 1, 64, 512});
+  request.pins.compute = Compute::kFma;
+  Generated generated = Generate(request);
   const std::string barrier = "__syncthreads();";
   std::string& text = generated.text;
   for (size_t at = text.find(barrier); at != std::string::npos; at = text.find(barrier, at))
@@ -176,7 +178,7 @@ TEST_F(Proof, AWrongKernelIsCaught) {
   const std::vector<std::string> hazards = Verify(generated, KernelCache(temp_.path())).hazards;
   ASSERT_FALSE(hazards.empty());
   EXPECT_THAT(hazards[0], testing::HasSubstr(generated.FileName() + ":")) << "names the line of the .cu";
-  generated = Generate(Wanted({OpKind::kGemv, "aqlm-2x8", 1, 64, 512}));
+  generated = Generate(request);
   const size_t fma = generated.text.find("fmaf(w.y");
   ASSERT_NE(fma, std::string::npos);
   generated.text.replace(fma, 8, "fmaf(w.x");
