@@ -126,7 +126,7 @@ std::string EmitFile(const Plan& plan) {
   }
   writer.Gap();
   writer.Write(kernel.kernels);
-  return AlignComments(writer.text());
+  return AlignComments(DropUnusedConstants(writer.text()));
 }
 
 }  // namespace vqllm

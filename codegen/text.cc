@@ -1,6 +1,9 @@
 #include "codegen/text.h"
 
 #include <algorithm>
+#include <cctype>
+#include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -121,6 +124,32 @@ std::string JoinTexts(std::initializer_list<std::string> texts) {
     joined += text;
   }
   return joined;
+}
+
+std::string DropUnusedConstants(std::string_view text) {
+  constexpr std::string_view kStart = "constexpr int ";
+  std::vector<std::string> lines = Lines(text);
+  const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  while (true) {
+    std::map<std::string, int, std::less<>> uses;
+    for (const std::string& line : lines) {
+      const std::string_view code = std::string_view(line).substr(0, line.find("//"));
+      for (size_t at = 0; at < code.size();) {
+        size_t end = at;
+        while (end < code.size() && is_word(code[end])) ++end;
+        if (end > at) ++uses[std::string(code.substr(at, end - at))];
+        at = end + 1;
+      }
+    }
+    const size_t dropped = std::erase_if(lines, [&](const std::string& line) {
+      if (!line.starts_with(kStart)) return false;
+      return uses[line.substr(kStart.size(), line.find(' ', kStart.size()) - kStart.size())] == 1;
+    });
+    if (dropped == 0) break;
+  }
+  std::string out;
+  for (const std::string& line : lines) out += line + "\n";
+  return out;
 }
 
 std::string AlignComments(std::string_view text) {

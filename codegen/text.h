@@ -49,6 +49,10 @@ std::string FunctionHead(std::string_view before, const std::vector<std::string>
 /// Those texts that are not empty, an empty line between.
 std::string JoinTexts(std::initializer_list<std::string> texts);
 
+/// The text without the lines `constexpr int name = ...;` whose name stands nowhere else in its code: layouts
+/// define more than a kernel needs, and compilers warn of what nobody reads.
+std::string DropUnusedConstants(std::string_view text);
+
 /// Moves the comments that end neighbouring lines of code to one column, as clang-format does.
 std::string AlignComments(std::string_view text);
 

@@ -71,9 +71,11 @@ std::string SegmentCodebook(const Plan& plan) {
   if (!plan.segmented) return "";
   const Scope& scope = plan.format.scope;
   const std::string segment = plan.layout.segments > 1 ? "segment" : "0";
-  if (scope.kind != ScopeKind::kTile) return segment;
+  if (scope.kind != ScopeKind::kTile || scope.rows >= plan.n) return segment;
   const int across = (plan.k + scope.cols - 1) / scope.cols;
-  return fmt::format("blockIdx.x * {} / {} * {} + {}", plan.BlockRows(), scope.rows, across, segment);
+  const int blocks = scope.rows / plan.BlockRows();  // of a row of tiles
+  return fmt::format("blockIdx.x{} * {} + {}", blocks > 1 ? fmt::format(" / {}", blocks) : "", across,
+                     segment);
 }
 
 std::string LoadCodebookCall(const Plan& plan) {

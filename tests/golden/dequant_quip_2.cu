@@ -22,7 +22,6 @@ constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
-constexpr int kRowTiles = 2048;
 constexpr int kRowSlots = 1;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 2;
 constexpr int kColumnLanes = 16;
@@ -41,7 +40,6 @@ constexpr int kSteps = 1;
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 16;  // of a row
 
 // Two fp16 values in one register.
 __device__ __forceinline__ __half2 AsHalf2(unsigned pair) { return *reinterpret_cast<const __half2*>(&pair); }

@@ -22,7 +22,6 @@ constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
-constexpr int kRowTiles = 128;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
@@ -41,11 +40,9 @@ constexpr int kSteps = 64;
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 256;  // of a row
 
 // Activations in shared memory: 2 slots of one step each. Pieces and tokens lie so far apart that the
 // eight lanes of one 16-byte access meet different banks.
-constexpr int kM = 1024;     // tokens
 constexpr int kTokens = 64;  // of a block
 constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 96;

@@ -22,7 +22,6 @@ constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 128;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
-constexpr int kRowTiles = 128;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
@@ -41,13 +40,10 @@ constexpr int kSteps = 16;
 constexpr int kStepGroups = 2;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 128;  // of a row
 
 // Activations in shared memory: 2 slots of one step each. Tokens lie an odd number of 16 bytes apart:
 // the eight rows of a matrix meet different banks.
-constexpr int kM = 64;       // tokens
 constexpr int kTokens = 32;  // of a block
-constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 264;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;

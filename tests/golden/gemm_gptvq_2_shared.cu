@@ -23,7 +23,6 @@ constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 256;
 
 // Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
-constexpr int kRowTiles = 128;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
@@ -44,8 +43,6 @@ constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 16;  // of a row in a segment, which has a codebook of its own
-constexpr int kSegments = 16;
-constexpr int kLastChunks = 16;  // of the last segment
 constexpr int kSegmentSteps = 4;
 constexpr int kSegmentColumns = 256;
 
@@ -53,7 +50,6 @@ constexpr int kSegmentColumns = 256;
 // the eight rows of a matrix meet different banks.
 constexpr int kM = 64;       // tokens
 constexpr int kTokens = 64;  // of a block
-constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 72;
 constexpr int kFragmentUnits = 2;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
@@ -225,7 +221,7 @@ gemm(const unsigned* __restrict__ codes, const uint2* __restrict__ codebooks, co
     WaitCopies(kSlots - 2);
     __syncthreads();
     if (step == first_step || step % kSegmentSteps == 0) {
-      book = LoadCodebook(codebooks, reinterpret_cast<uint2*>(shared), blockIdx.x * 256 / 256 * 16 + segment);
+      book = LoadCodebook(codebooks, reinterpret_cast<uint2*>(shared), blockIdx.x * 16 + segment);
       __syncthreads();
     }
     const int next = step + kSlots - 1;

@@ -23,7 +23,6 @@ constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 128;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
-constexpr int kRowTiles = 64;
 constexpr int kRowSlots = 1;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
@@ -44,7 +43,6 @@ constexpr int kBlockSteps = 16;  // of one block, of 2 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 128;  // of a row
 
 // Activations in shared memory: 2 slots of one step each. Pieces and tokens lie so far apart that the
 // eight lanes of one 16-byte access meet different banks.

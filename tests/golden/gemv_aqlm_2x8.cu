@@ -23,7 +23,6 @@ constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
-constexpr int kRowTiles = 32;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 32;
 constexpr int kColumnLanes = 1;
@@ -43,15 +42,11 @@ constexpr int kBlockSteps = 1;  // of one block, of 27 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 27;  // of a row
 
 // Activations in shared memory, in their order: lanes that make a table read the same ones.
 constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
-constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 152;
-constexpr int kFragmentUnits = 1;  // units whose activations are read at once
-constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
 
 // Tables: [subvector of a chunk][token][entry of all stages], the products of one chunk's columns.
 constexpr int kUnitBits = 16;  // the codes of all stages of one subvector

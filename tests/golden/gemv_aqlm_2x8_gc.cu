@@ -23,7 +23,6 @@ constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 128;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
-constexpr int kRowTiles = 1024;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
@@ -43,7 +42,6 @@ constexpr int kBlockSteps = 1;  // of one block, of 8 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 256;  // of a row
 
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
 constexpr int kM = 1;       // tokens

@@ -23,7 +23,6 @@ constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 128;
 
 // Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
-constexpr int kRowTiles = 64;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 16;
 constexpr int kColumnLanes = 2;
@@ -44,8 +43,6 @@ constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 2;  // of a row in a segment, which has a codebook of its own
-constexpr int kSegments = 16;
-constexpr int kLastChunks = 2;  // of the last segment
 constexpr int kSegmentSteps = 1;
 constexpr int kSegmentColumns = 256;
 
@@ -147,7 +144,7 @@ gemv(const uint4* __restrict__ codes, const uint2* __restrict__ codebooks, const
     const int first_chunk = step % kSegmentSteps * kStepChunks;  // of the segment
     const int first_column = segment * kSegmentColumns + step % kSegmentSteps * kStepColumns;
     __syncthreads();  // all warps are done with the last step's activations and codebook
-    book = LoadCodebook(codebooks, reinterpret_cast<uint2*>(shared), blockIdx.x * 256 / 256 * 16 + segment);
+    book = LoadCodebook(codebooks, reinterpret_cast<uint2*>(shared), blockIdx.x * 16 + segment);
     StageActivations(x, x_shared, first_column, first_token);
     __syncthreads();
 

@@ -22,7 +22,6 @@ constexpr int kK = 11008;  // inputs, columns of W
 constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
-constexpr int kRowTiles = 1024;
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
@@ -44,7 +43,6 @@ constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 172;  // of a row
 
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
-constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
 constexpr int kPiecePitch = 40;
 constexpr int kTokenPitch = 15400;

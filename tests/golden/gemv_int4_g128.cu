@@ -22,7 +22,6 @@ constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 128;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
-constexpr int kRowTiles = 2048;
 constexpr int kRowSlots = 2;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
@@ -41,10 +40,8 @@ constexpr int kSteps = 1;
 constexpr int kStepGroups = 4;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 128;  // of a row
 
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
-constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
 constexpr int kPiecePitch = 40;
 constexpr int kTokenPitch = 5120;

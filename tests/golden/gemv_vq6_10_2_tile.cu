@@ -23,7 +23,6 @@ constexpr int kK = 768;  // inputs, columns of W
 constexpr int kThreads = 128;
 
 // Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
-constexpr int kRowTiles = 96;
 constexpr int kRowSlots = 2;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 2;
 constexpr int kColumnLanes = 16;
@@ -44,8 +43,6 @@ constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 constexpr int kChunks = 16;  // of a row in a segment, which has a codebook of its own
-constexpr int kSegments = 4;
-constexpr int kLastChunks = 16;  // of the last segment
 constexpr int kSegmentSteps = 1;
 constexpr int kSegmentColumns = 192;
 
@@ -167,7 +164,7 @@ gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks, const
     const int first_chunk = step % kSegmentSteps * kStepChunks;  // of the segment
     const int first_column = segment * kSegmentColumns + step % kSegmentSteps * kStepColumns;
     __syncthreads();  // all warps are done with the last step's activations and codebook
-    book = LoadCodebook(codebooks, reinterpret_cast<uint4*>(shared), blockIdx.x * 16 / 96 * 4 + segment);
+    book = LoadCodebook(codebooks, reinterpret_cast<uint4*>(shared), blockIdx.x / 6 * 4 + segment);
     StageActivations(x, x_shared, first_column, first_token);
     __syncthreads();
 
