@@ -14,13 +14,36 @@ std::string_view DeviceBlock(std::string_view name) {
 
 std::string BundleBlocks(const std::set<std::string>& names) {
   // What is used stands before what uses it.
-  constexpr const char* kOrder[] = {
-      "bits",          "bits_crossing",   "pairs",           "pairs_add",       "pairs_sub",
-      "pairs_mul",     "pairs_fma",       "floats_f16",      "floats_bf16",     "code_float",
-      "pairs_to_bf16", "masked_half",     "lattice_e8p",     "reduce",          "softmax",
-      "copy_async",    "copy_async_8",    "copy_async_4",    "copy_pipeline",   "store_pairs_4",
-      "store_pairs_2", "load_matrices_4", "load_matrices_2", "transpose_pairs", "mma_f16",
-      "mma_bf16",      "pack_f16",        "pack_bf16",       "shifted_into"};
+  constexpr const char* kOrder[] = {"bits",
+                                    "bits_crossing",
+                                    "pairs",
+                                    "pairs_add",
+                                    "pairs_sub",
+                                    "pairs_mul",
+                                    "pairs_fma",
+                                    "floats_f16",
+                                    "floats_bf16",
+                                    "code_float",
+                                    "pairs_to_bf16",
+                                    "masked_half",
+                                    "lattice_e8p",
+                                    "reduce",
+                                    "softmax",
+                                    "copy_async",
+                                    "copy_async_8",
+                                    "copy_async_4",
+                                    "copy_pipeline",
+                                    "store_pairs_4",
+                                    "store_pairs_2",
+                                    "load_matrices_4",
+                                    "load_matrices_2",
+                                    "load_matrices_transposed",
+                                    "transpose_pairs",
+                                    "mma_f16",
+                                    "mma_bf16",
+                                    "pack_f16",
+                                    "pack_bf16",
+                                    "shifted_into"};
   std::string text;
   size_t taken = 0;
   for (const char* name : kOrder) {

@@ -91,8 +91,15 @@ struct KvShape {
   int context = 0;                ///< longest sequence, in tokens
   int chunk = 1;                  ///< most tokens of one sequence in one call of kv_append
 
+  /// attention_prefill reads the tokens of the running chunk from the exact copies: flash attention over
+  /// fresh keys and values. Without it what a query reads depends on its position alone.
+  bool exact_chunk = false;
+
   /// Exact copies of recent tokens: those that some query of a chunk still reads.
-  int Ring() const { return window == 0 ? 0 : window + chunk - 1; }
+  int Ring() const {
+    const int reach = window == 0 ? 0 : window + chunk - 1;
+    return exact_chunk && chunk > reach ? chunk : reach;
+  }
   int ExactTokens() const { return sinks + Ring(); }
   int Pages() const { return (context + page_tokens - 1) / page_tokens; }
   bool operator==(const KvShape&) const = default;

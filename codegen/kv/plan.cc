@@ -32,7 +32,7 @@ int BookBytes(const KvSidePlan& side) {
 
 int Lanes(const KvPlan& plan) {
   int slices = std::max(plan.key.layout.slices, plan.value.layout.slices);
-  if (plan.HasExact()) {
+  if (plan.ReadsExact()) {
     Format fp16;
     fp16.name = "fp16";
     slices = std::max(slices, MakeKvSideLayout(fp16, plan.shape.head_dim).slices);
@@ -62,13 +62,13 @@ void CompleteAttention(KvPlan& plan) {
   KernelLaunch main;
   main.kernel = "attention";
   main.grid_x = plan.shape.kv_heads * plan.query_tiles;
-  main.grid_y = plan.splits + (plan.HasExact() ? 1 : 0);
+  main.grid_y = plan.splits + (plan.ReadsExact() ? 1 : 0);
   main.grid_z = plan.rows;
   main.threads = plan.Threads();
   main.shared_bytes = plan.shared_bytes;
   main.parameters = {"q", "rows", "pages", "keys", "values"};
   AddBooks(plan, main.parameters);
-  if (plan.HasExact()) main.parameters.emplace_back("exact");
+  if (plan.ReadsExact()) main.parameters.emplace_back("exact");
   if (plan.shape.rope_dim > 0) main.parameters.emplace_back("rope");
   if (!plan.Merges()) {
     main.parameters.emplace_back("out");
@@ -109,7 +109,32 @@ void CompleteAppend(KvPlan& plan) {
   AddBooks(plan, main.parameters);
   if (plan.shape.rope_dim > 0) main.parameters.emplace_back("rope");
   main.parameters.insert(main.parameters.end(), {"keys", "values"});
-  if (plan.HasExact()) main.parameters.emplace_back("exact");
+  if (plan.KeepsExact()) main.parameters.emplace_back("exact");
+  plan.launches = {main};
+}
+
+void CompletePrefill(KvPlan& plan) {
+  plan.queries = plan.q_tokens * plan.group;
+  plan.tile = 16 * plan.warps;
+  plan.query_tiles = CeilDiv(plan.queries, plan.tile);
+  plan.book_bytes = BookBytes(plan.key) + BookBytes(plan.value);
+  // Queries, keys and values as 16 bits, rows 16 bytes longer than the padded head: ldmatrix then meets every
+  // bank once.
+  const int row_bytes = 2 * (CeilDiv(plan.shape.head_dim, 16) * 16 + 8);
+  plan.state_bytes = (plan.tile + 2 * plan.key_tile) * row_bytes;
+  plan.shared_bytes = plan.book_bytes + plan.state_bytes;
+  KernelLaunch main;
+  main.kernel = "attention_prefill";
+  main.grid_x = plan.shape.kv_heads;
+  main.grid_y = plan.query_tiles;
+  main.grid_z = plan.rows;
+  main.threads = plan.Threads();
+  main.shared_bytes = plan.shared_bytes;
+  main.parameters = {"q", "rows", "pages", "keys", "values"};
+  AddBooks(plan, main.parameters);
+  if (plan.ReadsExact()) main.parameters.emplace_back("exact");
+  if (plan.shape.rope_dim > 0) main.parameters.emplace_back("rope");
+  main.parameters.emplace_back("out");
   plan.launches = {main};
 }
 
@@ -118,10 +143,16 @@ void CompleteAppend(KvPlan& plan) {
 const char* ToString(KvCompute compute) { return kComputes[static_cast<size_t>(compute)]; }
 
 void CompleteKvPlan(KvPlan& plan, const GpuSpec& gpu) {
-  if (plan.op == KvOp::kAppend) {
-    CompleteAppend(plan);
-  } else {
-    CompleteAttention(plan);
+  switch (plan.op) {
+    case KvOp::kAttention:
+      CompleteAttention(plan);
+      break;
+    case KvOp::kAppend:
+      CompleteAppend(plan);
+      break;
+    case KvOp::kPrefill:
+      CompletePrefill(plan);
+      break;
   }
   const ArchLimits& limits = LimitsOf(gpu.arch);
   if (plan.shared_bytes > limits.shared_block) {
@@ -170,6 +201,7 @@ std::string ToJson(const KvPlan& plan) {
   json["sinks"] = shape.sinks;
   json["window"] = shape.window;
   json["sliding_window"] = shape.sliding_window;
+  json["exact_chunk"] = shape.exact_chunk;
   json["keys_before_rope"] = shape.keys_before_rope;
   json["rope_dim"] = shape.rope_dim;
   json["activation"] = ToString(plan.activation);
@@ -182,6 +214,7 @@ std::string ToJson(const KvPlan& plan) {
   json["slots"] = plan.slots;
   json["tile"] = plan.tile;
   json["split_tokens"] = plan.split_tokens;
+  json["key_tile"] = plan.key_tile;
   json["splits"] = plan.splits;
   json["lanes"] = plan.lanes;
   json["shared_bytes"] = plan.shared_bytes;

@@ -30,7 +30,7 @@ struct KvSidePlan {
 ///
 /// Launches: grids are for `rows` sequences of `context` tokens. A caller may launch fewer: kernel attention
 /// has grid (x, splits, rows) and only needs ceil(longest row / split_tokens) stored splits (plus one where
-/// HasExact()); kv_append has grid (x, token tiles, rows), merge_splits (query heads, q_tokens, rows),
+/// ReadsExact()); kv_append has grid (x, token tiles, rows), merge_splits (query heads, q_tokens, rows),
 /// attention_prefill (x, query tiles, rows).
 struct KvPlan {
   KvOp op = KvOp::kAttention;
@@ -49,6 +49,7 @@ struct KvPlan {
   int slots = 2;  ///< attention: tokens that a lane has under way at once
   int tile = 1;   ///< attention, prefill: queries (token x head of the group) of a block; kv_append: tokens
   int split_tokens = 0;  ///< attention: context of a block, whole pages
+  int key_tile = 0;      ///< attention_prefill: tokens of the context that are decoded at once
 
   // Derived by CompleteKvPlan.
   int lanes = 32;       ///< lanes that share a token
@@ -66,14 +67,18 @@ struct KvPlan {
 
   int Threads() const { return 32 * warps; }
   int Heads() const { return shape.kv_heads * group; }
-  /// True where queries read exact copies: they are one more split.
-  bool HasExact() const { return shape.sinks > 0 || shape.window > 0; }
+  /// True where the cache keeps exact copies.
+  bool KeepsExact() const { return shape.ExactTokens() > 0; }
+  /// True where queries of the op read exact copies of recent tokens.
+  bool ReadsRecent() const { return shape.window > 0 || (op == KvOp::kPrefill && shape.exact_chunk); }
+  /// True where queries read exact copies: in a decode step they are one more split.
+  bool ReadsExact() const { return shape.sinks > 0 || ReadsRecent(); }
   /// True where blocks share a query: their results go through memory and kernel merge_splits.
-  bool Merges() const { return splits + (HasExact() ? 1 : 0) > 1; }
+  bool Merges() const { return splits + (ReadsExact() ? 1 : 0) > 1; }
   /// Floats of the workspace `partial` [row][q token][head][split][head_dim]; `partial_lse` has as many
   /// without head_dim.
   int64_t PartialFloats(int launched_rows) const {
-    return int64_t{launched_rows} * q_tokens * Heads() * (splits + (HasExact() ? 1 : 0)) * shape.head_dim;
+    return int64_t{launched_rows} * q_tokens * Heads() * (splits + (ReadsExact() ? 1 : 0)) * shape.head_dim;
   }
 };
 

@@ -68,6 +68,14 @@ KvPlan MakeKvPlan(const KvRequest& request) {
     return plan;
   }
   plan.warps = pins.warps > 0 ? pins.warps : 4;
+  if (request.op == KvOp::kPrefill) {
+    plan.key_tile = request.shape.head_dim > 128 ? 32 : 64;
+    const int padded = CeilDiv(request.shape.head_dim, 16) * 16;
+    plan.register_budget =
+        std::min(224, 88 + padded / 2 + plan.key_tile / 2 + plan.key.layout.SliceChannels());
+    CompleteKvPlan(plan, request.gpu);
+    return plan;
+  }
   plan.slots = pins.slots > 0 ? pins.slots : 2;
   plan.tile = pins.tile > 0 ? pins.tile : 4;
   const int blocks =

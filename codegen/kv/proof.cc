@@ -137,7 +137,7 @@ KvProofCase Frame(const KvPlan& plan, const KvProofOptions& options, Rng& rng) {
   // What no token fills reads as NaN in every format that can say so.
   proof.keys.assign(words(plan.key.layout), 0x7fff7fffu);
   proof.values.assign(words(plan.value.layout), 0x7fff7fffu);
-  if (plan.HasExact()) {
+  if (plan.KeepsExact()) {
     proof.exact.assign(
         proof.sequences.size() * static_cast<size_t>(shape.kv_heads * shape.ExactTokens() * shape.head_dim),
         0x7fff7fffu);
@@ -200,7 +200,7 @@ namespace {
 
 /// The answer of one query head at a position, and its tolerance, into [head_dim].
 void Answer(const KvPlan& plan, const Tokens& tokens, const cpu::RopeTable& rope, std::vector<float> q,
-            int position, double* expected, double* tolerance) {
+            int position, int past, double* expected, double* tolerance) {
   const KvShape& shape = plan.shape;
   const size_t d = static_cast<size_t>(shape.head_dim);
   if (shape.rope_dim > 0) reference::Rotate(rope, position, q.data());
@@ -209,10 +209,15 @@ void Answer(const KvPlan& plan, const Tokens& tokens, const cpu::RopeTable& rope
   std::vector<float> values;
   double largest_error = 0;
   // Products, sums over channels and lanes, the rotation of the query; turning a key adds as many again.
-  const double chain = (static_cast<double>(shape.head_dim) + 16) * kFloatUnit;
+  const double unit = plan.activation == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+  const bool tensor = plan.op == KvOp::kPrefill;  // operands of an mma are rounded to the activation's type
+  const double chain = (static_cast<double>(shape.head_dim) + 16) * kFloatUnit +
+                       (tensor ? (shape.keys_before_rope ? 3 : 2) * unit : 0);
   for (int token = 0; token <= position; ++token) {
     const reference::KvSource source =
-        reference::SourceOf(shape.sinks, shape.window, shape.sliding_window, position, token);
+        plan.op == KvOp::kPrefill && shape.exact_chunk
+            ? reference::SourceOf(shape.sinks, shape.window, shape.sliding_window, position, token, past)
+            : reference::SourceOf(shape.sinks, shape.window, shape.sliding_window, position, token);
     if (source == reference::KvSource::kUnseen) continue;
     const size_t exact = source == reference::KvSource::kExact ? 1 : 0;
     std::vector<float> key = tokens.key[exact][static_cast<size_t>(token)];
@@ -236,10 +241,11 @@ void Answer(const KvPlan& plan, const Tokens& tokens, const cpu::RopeTable& rope
   reference::Attend(q, key_view, {values.data(), count, shape.head_dim, shape.head_dim}, scale, out);
   for (float& value : values) value = std::fabs(value);
   reference::Attend(q, key_view, {values.data(), count, shape.head_dim, shape.head_dim}, scale, total);
-  const double unit = plan.activation == DType::kBF16 ? 0x1p-8 : 0x1p-11;
   for (size_t c = 0; c < d; ++c) {
     const double error =
-        total[c] * (std::expm1(2 * largest_error) + (static_cast<double>(count) + 64) * kFloatUnit);
+        total[c] * (std::expm1(2 * largest_error) + (static_cast<double>(count) + 64) * kFloatUnit +
+                    (tensor ? 2 * unit : 0)) +
+        (tensor ? 0x1p-24 : 0);
     expected[c] = out[c];
     tolerance[c] = error + unit * (std::fabs(out[c]) + error) + 0x1p-25;
   }
@@ -285,8 +291,8 @@ KvProofCase MakeKvProofCase(const KvPlan& plan, const KvProofOptions& options) {
             std::fill_n(&proof.expected[static_cast<size_t>(at)], shape.head_dim, 0.0);
             continue;
           }
-          Answer(plan, tokens, rope, std::move(q), position, &proof.expected[static_cast<size_t>(at)],
-                 &proof.tolerance[static_cast<size_t>(at)]);
+          Answer(plan, tokens, rope, std::move(q), position, sequence.length - sequence.count,
+                 &proof.expected[static_cast<size_t>(at)], &proof.tolerance[static_cast<size_t>(at)]);
         }
       }
     }

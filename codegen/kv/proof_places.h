@@ -22,7 +22,7 @@ inline size_t RecordAt(const KvPlan& plan, const KvProofCase& proof, const KvSid
 
 /// True where a token of a sequence of `length` has an exact copy.
 inline bool HasCopy(const KvShape& shape, int length, int position) {
-  return position < shape.sinks || (shape.window > 0 && position + shape.Ring() >= length);
+  return position < shape.sinks || (shape.Ring() > 0 && position + shape.Ring() >= length);
 }
 
 /// Half of a token's exact key in `exact`; its value is head_dim halves behind it.

@@ -79,17 +79,7 @@ std::string TokenPlace(const KvPlan& plan, const Stream& stream) {
       const long long token = static_cast<long long>(page_ids[(t - first_page * kPageTokens) / kPageTokens]) * (kKvHeads * kPageTokens) + head * kPageTokens + t % kPageTokens;
     )";
   }
-  const bool ring = plan.shape.window > 0;
-  const bool sinks = plan.shape.sinks > 0;
-  std::string text = ring && sinks ? "const int position = t < sinks ? t : recent + t - sinks;\n"
-                     : ring        ? "const int position = recent + t;\n"
-                                   : "const int position = t;\n";
-  text += ring && sinks ? "const int place = position < kSinks ? position : kSinks + position % kRing;\n"
-          : ring        ? "const int place = position % kRing;\n"
-                        : "const int place = position;\n";
-  text +=
-      "const long long token = (static_cast<long long>(row.w) * kKvHeads + head) * kExactTokens + place;\n";
-  return text;
+  return KvExactToken(plan);
 }
 
 std::string LoadTokens(const KvPlan& plan, const Stream& stream) {
@@ -385,8 +375,8 @@ std::string QueryConstants(const KvPlan& plan) {
                    {"tiles", plan.query_tiles},
                    {"scale", fmt::format("{:.9e}", 1.4426950408889634 / std::sqrt(plan.shape.head_dim))},
                    {"split_tokens", plan.split_tokens},
-                   {"splits", plan.splits + (plan.HasExact() ? 1 : 0)},
-                   {"exact", plan.HasExact() ? ": the exact copies first, then the stored tokens" : ""},
+                   {"splits", plan.splits + (plan.ReadsExact() ? 1 : 0)},
+                   {"exact", plan.ReadsExact() ? ": the exact copies first, then the stored tokens" : ""},
                    {"warps", plan.warps},
                    {"slots", plan.slots},
                    {"lanes", plan.lanes}});
@@ -422,9 +412,9 @@ std::string ExactSpans(const KvPlan& plan) {
 
 std::string MergeKernel(const KvPlan& plan) {
   const std::string active =
-      plan.HasExact() ? "if (s > 0) {\n  const Span span = StoredSpan(row, s - 1);\n"
-                        "  if (span.begin >= span.end) break;\n}\n"
-                      : "const Span span = StoredSpan(row, s);\nif (span.begin >= span.end) break;\n";
+      plan.ReadsExact() ? "if (s > 0) {\n  const Span span = StoredSpan(row, s - 1);\n"
+                          "  if (span.begin >= span.end) break;\n}\n"
+                        : "const Span span = StoredSpan(row, s);\nif (span.begin >= span.end) break;\n";
   return FillText(R"(
     // Joins the splits of a query in their order: the same bits at every run. Splits behind the end of a row have
     // written nothing.
@@ -493,12 +483,12 @@ std::string Kernel(const KvPlan& plan) {
     __syncthreads();
     AttendStored($arguments$, state);
   )",
-                                {{"split", plan.HasExact() ? "split - 1" : "split"},
+                                {{"split", plan.ReadsExact() ? "split - 1" : "split"},
                                  {"leave", merges ? "if (span.begin >= span.end) return;" : ""},
                                  {"books", books},
                                  {"pages_at", plan.book_bytes},
                                  {"arguments", arguments}});
-  if (plan.HasExact()) {
+  if (plan.ReadsExact()) {
     stored = FillText(R"(
       if (split == 0) {
         AttendExact($exact$, state);
@@ -584,7 +574,7 @@ KernelText EmitAttention(const KvPlan& plan) {
                                         .key_side = plan.key,
                                         .value_side = plan.value,
                                         .exact = false});
-  if (plan.HasExact()) {
+  if (plan.ReadsExact()) {
     const KvSidePlan side = ExactSide(plan);
     const KvReaderText exact = EmitKvReader(side, "Exact", plan.shape.kv_heads);
     out.blocks.insert(exact.blocks.begin(), exact.blocks.end());

@@ -19,6 +19,9 @@ KernelText EmitAttentionPrefill(const KvPlan& plan);
 std::string KvParameters(const KvPlan& plan, size_t launch);  ///< declarations
 std::string KvConstants(const KvPlan& plan);                  ///< shape of the cache and of the queries
 std::string KvRotation(const KvPlan& plan);  ///< ToFloat and Rotated(head, channel, [rope, position])
+/// Statements that make `position` and `token`, its place in `exact`, of exact copy `t`, counted as `sinks`
+/// first ones and those from position `recent` on.
+std::string KvExactToken(const KvPlan& plan);
 /// Struct Span and StoredSpan(row, split): which stored positions a split reads.
 std::string KvSpans(const KvPlan& plan);
 /// The arguments of Rotated behind the channel: ", rope, position" or nothing.

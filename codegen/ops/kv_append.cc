@@ -334,12 +334,12 @@ std::string SideText(const KvPlan& plan, const Side& side) {
 }
 
 std::string KeepExact(const KvPlan& plan) {
-  if (!plan.HasExact()) return "";
+  if (!plan.KeepsExact()) return "";
   const KvShape& shape = plan.shape;
-  const std::string kept = shape.window == 0 ? "position < kSinks"
+  const std::string kept = shape.Ring() == 0 ? "position < kSinks"
                            : shape.sinks > 0 ? "position < kSinks || position + kRing >= row.z"
                                              : "position + kRing >= row.z";
-  const std::string place = shape.window == 0 ? "position"
+  const std::string place = shape.Ring() == 0 ? "position"
                             : shape.sinks > 0 ? "position < kSinks ? position : kSinks + position % kRing"
                                               : "position % kRing";
   return FillText(R"(

@@ -50,14 +50,14 @@ std::string KvConstants(const KvPlan& plan) {
                                {"page", shape.page_tokens},
                                {"pages", shape.Pages()},
                                {"context", shape.context}});
-  if (plan.HasExact()) {
+  if (plan.KeepsExact()) {
     text += FillText(R"(
       constexpr int kSinks = $sinks$;    // first tokens, read as exact copies
       constexpr int kExactTokens = $exact$;  // copies of a sequence and head
     )",
                      {{"sinks", shape.sinks}, {"exact", shape.ExactTokens()}});
   }
-  if (shape.window > 0) {
+  if (shape.Ring() > 0) {
     text += FillText(R"(
       constexpr int kWindow = $window$;  // the query at t reads positions > t - kWindow as exact copies
       constexpr int kRing = $ring$;    // exact copies of recent tokens, at position % kRing
@@ -104,6 +104,20 @@ std::string KvRotation(const KvPlan& plan) {
 
 std::string KvRotationArguments(const KvPlan& plan, const std::string& position) {
   return plan.shape.rope_dim > 0 ? fmt::format(", rope, {}", position) : std::string();
+}
+
+std::string KvExactToken(const KvPlan& plan) {
+  const bool ring = plan.ReadsRecent();
+  const bool sinks = plan.shape.sinks > 0;
+  std::string text = ring && sinks ? "const int position = t < sinks ? t : recent + t - sinks;\n"
+                     : ring        ? "const int position = recent + t;\n"
+                                   : "const int position = t;\n";
+  text += ring && sinks ? "const int place = position < kSinks ? position : kSinks + position % kRing;\n"
+          : ring        ? "const int place = position % kRing;\n"
+                        : "const int place = position;\n";
+  return text +
+         "const long long token = (static_cast<long long>(row.w) * kKvHeads + head) * kExactTokens + "
+         "place;\n";
 }
 
 std::string KvSpans(const KvPlan& plan) {

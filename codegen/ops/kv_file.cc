@@ -88,7 +88,7 @@ std::string Banner(const KvPlan& plan) {
       rows          {begin, count, length, slot}: activations [begin, begin + count) are the last `count` of `length` tokens
   )",
                    {{"pages", plan.shape.Pages()}, {"page_tokens", plan.shape.page_tokens}});
-  if (plan.HasExact()) text += "  exact         fp16 [slot][kv head][copy][2: key, value][channel]\n";
+  if (plan.KeepsExact()) text += "  exact         fp16 [slot][kv head][copy][2: key, value][channel]\n";
   if (plan.shape.rope_dim > 0) text += "  rope          {cos, sin} [position][channel pair]\n";
   std::string commented;
   for (size_t at = 0; at < text.size();) {

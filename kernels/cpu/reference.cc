@@ -56,11 +56,12 @@ void Rotate(const cpu::RopeTable& rope, int64_t position, float* head) {
   }
 }
 
-KvSource SourceOf(int sinks, int window, int64_t sliding_window, int64_t position, int64_t token) {
+KvSource SourceOf(int sinks, int window, int64_t sliding_window, int64_t position, int64_t token,
+                  int64_t fresh) {
   if (token > position) return KvSource::kUnseen;
   if (token < sinks) return KvSource::kExact;
   if (sliding_window > 0 && token <= position - sliding_window) return KvSource::kUnseen;
-  return token > position - window ? KvSource::kExact : KvSource::kStored;
+  return token > position - window || token >= fresh ? KvSource::kExact : KvSource::kStored;
 }
 
 std::vector<double> Distances(std::span<const double> x, std::span<const Half> entries) {

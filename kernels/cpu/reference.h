@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -25,7 +26,9 @@ void Rotate(const cpu::RopeTable& rope, int64_t position, float* head);
 /// Where a query finds a token of a KV cache.
 enum class KvSource : uint8_t { kUnseen, kStored, kExact };
 /// What the query at `position` reads of `token`: see sinks, window and sliding_window of cpu::KvLayerSpec.
-KvSource SourceOf(int sinks, int window, int64_t sliding_window, int64_t position, int64_t token);
+/// Tokens from `fresh` on are read as exact copies whatever the window.
+KvSource SourceOf(int sinks, int window, int64_t sliding_window, int64_t position, int64_t token,
+                  int64_t fresh = std::numeric_limits<int64_t>::max());
 
 /// The squared distances of x [v] to the entries [entries, v] of a codebook.
 std::vector<double> Distances(std::span<const double> x, std::span<const Half> entries);

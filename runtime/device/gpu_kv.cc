@@ -188,7 +188,7 @@ void GpuKv::Attend(DeviceAddress q, const GpuBatch& batch, const GpuRope& rope, 
   }
   std::vector<KernelLaunch> launches = program.program.launches;
   const int64_t splits = std::min<int64_t>(plan.splits, CeilDiv(rows.longest, plan.split_tokens));
-  launches[0].grid_y = static_cast<int>(splits) + (plan.HasExact() ? 1 : 0);
+  launches[0].grid_y = static_cast<int>(splits) + (plan.ReadsExact() ? 1 : 0);
   for (KernelLaunch& launch : launches) launch.grid_z = static_cast<int>(rows.count);
   kernels_.Launch(program.program, launches, arguments);
 }

@@ -57,6 +57,15 @@ struct Turn {
   bool before;
 };
 constexpr Turn kTurns[] = {{2, false}, {2, true}, {1, false}, {1, true}, {0, false}};
+void SetReach(const Reach& reach, KvShape& shape) {
+  shape.sinks = reach.sinks;
+  shape.window = reach.window;
+  shape.sliding_window = reach.sliding;
+}
+void SetTurn(const Turn& turn, KvShape& shape) {
+  shape.rope_dim = shape.head_dim / 2 * turn.share;
+  shape.keys_before_rope = turn.before;
+}
 enum Data { kPlain, kOutliers, kLargeLogits, kDataKinds };
 constexpr const char* kGpus[] = {"a100", "rtx4090", "h100"};
 
@@ -70,12 +79,8 @@ void Case(const std::vector<int>& row, KvRequest& request, KvProofOptions& data)
   request.shape.page_tokens = kPages[row[4]];
   request.q_tokens = kQueryTokens[row[5]];
   request.shape.chunk = request.q_tokens;
-  const Reach& reach = kReaches[row[6]];
-  request.shape.sinks = reach.sinks;
-  request.shape.window = reach.window;
-  request.shape.sliding_window = reach.sliding;
-  request.shape.rope_dim = request.shape.head_dim / 2 * kTurns[row[7]].share;
-  request.shape.keys_before_rope = kTurns[row[7]].before;
+  SetReach(kReaches[row[6]], request.shape);
+  SetTurn(kTurns[row[7]], request.shape);
   request.activation = row[8] == 1 ? DType::kBF16 : DType::kF16;
   request.gpu = ParseGpu(kGpus[row[10]]);
   request.pins.split_tokens = 128;  // three splits, the last one short
@@ -119,16 +124,16 @@ struct Append {
   Reach reach;
   Turn turn;
   DType activation = DType::kF16;
+  bool fresh = false;
 };
 class KvAppends : public KvProof, public testing::WithParamInterface<Append> {};
 TEST_P(KvAppends, EncodeAsTheOracle) {
   const Append& c = GetParam();
   KvRequest request = Wanted(KvOp::kAppend, c.key, c.value, 2, 1, c.head_dim, 150);
   request.q_tokens = request.shape.chunk = c.tokens;
-  request.shape.sinks = c.reach.sinks;
-  request.shape.window = c.reach.window;
-  request.shape.rope_dim = c.head_dim / 2 * c.turn.share;
-  request.shape.keys_before_rope = c.turn.before;
+  SetReach(c.reach, request.shape);
+  SetTurn(c.turn, request.shape);
+  request.shape.exact_chunk = c.fresh;
   request.activation = c.activation;
   KvProofOptions data;
   data.rows = {{c.tokens, 150}, {c.tokens, c.tokens - 1}, {0, 5}, {1, 1}};
@@ -143,8 +148,85 @@ INSTANTIATE_TEST_SUITE_P(
                     Append{"cq-1", "cq-4", 64, 13, {0, 17, 0}, {1, true}},
                     Append{"VQ<3,5,3>-head", kInt4Groups20, 96, 9, {2, 0, 0}, {0, false}},
                     Append{"VQ<16,10,2>-head", "VQ<1,4,1>-head", 64, 1, {0, 0, 0}, {1, false}, DType::kBF16},
-                    Append{"int8-row", "VQ<4,12,1>-head", 18 * 4, 10, {1, 4, 0}, {2, true}}),
+                    Append{"int8-row", "VQ<4,12,1>-head", 18 * 4, 10, {1, 4, 0}, {2, true}},
+                    Append{"cq-2", "kv-int4", 64, 21, {3, 5, 0}, {2, false}, DType::kF16, true}),
     [](const auto& tested) { return std::to_string(tested.index); });
+
+// Prompts of ragged tiles, over stored tokens and over fresh ones, on the same grid.
+constexpr int kPromptTokens[] = {1, 9, 33, 70};
+
+std::vector<std::vector<int>> PromptRows() {
+  return test::PairwiseRows({7, 7, 6, 6, 4, 4, 6, 5, 2, kDataKinds, 2});
+}
+
+void PromptCase(const std::vector<int>& row, KvRequest& request, KvProofOptions& data) {
+  request =
+      Wanted(KvOp::kPrefill, kFormats[row[0]], kFormats[row[1]], 1, kGroups[row[2]], kHeadDims[row[3]], 160);
+  request.shape.page_tokens = kPages[row[4]];
+  request.q_tokens = request.shape.chunk = kPromptTokens[row[5]];
+  SetReach(kReaches[row[6]], request.shape);
+  SetTurn(kTurns[row[7]], request.shape);
+  request.activation = row[8] == 1 ? DType::kBF16 : DType::kF16;
+  request.shape.exact_chunk = row[10] == 1;
+  // A chunk behind stored tokens, one from the beginning on, one longer than its sequence, none.
+  data.rows = {{request.q_tokens, 160},
+               {request.q_tokens, request.q_tokens},
+               {std::min(3, request.q_tokens), 2},
+               {1, 0}};
+  data.outliers = row[9] == kOutliers;
+  data.query_scale = row[9] == kLargeLogits ? 30.0f : 1.0f;
+}
+
+class KvPromptGrid : public KvProof, public testing::WithParamInterface<int> {};
+TEST_P(KvPromptGrid, AgreesWithTheOracle) {
+  const std::vector<std::vector<int>> rows = PromptRows();
+  for (size_t i = static_cast<size_t>(GetParam()); i < rows.size(); i += kParts) {
+    KvRequest request;
+    KvProofOptions data;
+    PromptCase(rows[i], request, data);
+    SCOPED_TRACE(fmt::format("row {}: {}", i, fmt::join(rows[i], " ")));
+    Prove(request, data);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Parts, KvPromptGrid, testing::Range(0, kParts));
+
+// Heads that are no whole steps of an mma, subvectors and groups that the named formats lack.
+struct Prefill {
+  const char* key;
+  const char* value;
+  int group;
+  int head_dim;
+  int tokens;
+  Reach reach;
+  Turn turn;
+};
+class KvPrefills : public KvProof, public testing::WithParamInterface<Prefill> {};
+TEST_P(KvPrefills, AgreeWithTheOracle) {
+  const Prefill& c = GetParam();
+  KvRequest request = Wanted(KvOp::kPrefill, c.key, c.value, 2, c.group, c.head_dim, 150);
+  request.q_tokens = request.shape.chunk = c.tokens;
+  SetReach(c.reach, request.shape);
+  SetTurn(c.turn, request.shape);
+  request.shape.exact_chunk = true;
+  KvProofOptions data;
+  data.rows = {{c.tokens, 150}, {c.tokens, c.tokens}, {1, 0}, {3, 70}};
+  Prove(request, data);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Formats, KvPrefills,
+    testing::Values(Prefill{"VQ<3,5,2>-head", kInt4Groups20, 2, 72, 31, {4, 0, 50}, {1, true}},
+                    Prefill{"VQ<1,4,1>-head", "VQ<4,12,1>-head", 16, 8, 13, {2, 5, 0}, {0, false}},
+                    Prefill{"VQ<16,10,1>-head", "int8-row", 3, 48, 17, {0, 0, 0}, {2, true}}),
+    [](const auto& tested) { return std::to_string(tested.index); });
+
+TEST_F(KvProof, RepeatsPromptsBitForBit) {
+  KvRequest request = Wanted(KvOp::kPrefill, "cq-2", "kv-int4", 2, 4, 128, 200);
+  request.q_tokens = request.shape.chunk = 40;
+  request.shape.exact_chunk = true;
+  VerifyOptions reversed;
+  reversed.reverse_warps = true;
+  EXPECT_EQ(Prove(request).output_hash, Prove(request, {}, reversed).output_hash);
+}
 
 }  // namespace
 }  // namespace vqllm
