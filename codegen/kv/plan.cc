@@ -23,13 +23,6 @@ int StoredTokens(const KvPlan& plan) {
   return std::min(shape.context, shape.sliding_window + plan.q_tokens - 1 + shape.page_tokens - 1);
 }
 
-int BookBytes(const KvSidePlan& side) {
-  int bytes = 0;
-  for (const StageTier& tier : side.stages)
-    bytes += tier.shared * side.layout.units * 4 * side.layout.entry_words;
-  return Align16(bytes);
-}
-
 int Lanes(const KvPlan& plan) {
   int slices = std::max(plan.key.layout.slices, plan.value.layout.slices);
   if (plan.ReadsExact()) {
@@ -54,7 +47,7 @@ void CompleteAttention(KvPlan& plan) {
   plan.split_tokens =
       std::min(plan.split_tokens, CeilDiv(stored, plan.shape.page_tokens) * plan.shape.page_tokens);
   plan.splits = CeilDiv(stored, plan.split_tokens);
-  plan.book_bytes = BookBytes(plan.key) + BookBytes(plan.value);
+  plan.book_bytes = plan.key.EntryBytes() + plan.value.EntryBytes();
   plan.page_bytes = Align16(4 * plan.split_tokens / plan.shape.page_tokens);
   plan.state_bytes = plan.warps * plan.tile * (plan.shape.head_dim + 2) * 4;
   plan.shared_bytes = std::max(plan.book_bytes + plan.page_bytes, Align16(plan.state_bytes));
@@ -117,7 +110,7 @@ void CompletePrefill(KvPlan& plan) {
   plan.queries = plan.q_tokens * plan.group;
   plan.tile = 16 * plan.warps;
   plan.query_tiles = CeilDiv(plan.queries, plan.tile);
-  plan.book_bytes = BookBytes(plan.key) + BookBytes(plan.value);
+  plan.book_bytes = plan.key.EntryBytes() + plan.value.EntryBytes();
   // Queries, keys and values as 16 bits, rows 16 bytes longer than the padded head: ldmatrix then meets every
   // bank once.
   const int row_bytes = 2 * (CeilDiv(plan.shape.head_dim, 16) * 16 + 8);
@@ -139,6 +132,12 @@ void CompletePrefill(KvPlan& plan) {
 }
 
 }  // namespace
+
+int KvSidePlan::EntryBytes() const {
+  int bytes = 0;
+  for (const StageTier& tier : stages) bytes += tier.shared * layout.units * 4 * layout.entry_words;
+  return Align16(bytes);
+}
 
 const char* ToString(KvCompute compute) { return kComputes[static_cast<size_t>(compute)]; }
 

@@ -22,6 +22,9 @@ struct KvSidePlan {
   /// Table: the tier of each stage. `held` stays 0: a lane has codebooks of its own, so its registers would
   /// have to hold whole entries.
   std::vector<StageTier> stages;
+
+  /// Entries in shared memory, whole 16-byte words.
+  int EntryBytes() const;
   bool operator==(const KvSidePlan&) const = default;
 };
 

@@ -326,24 +326,10 @@ std::string Constants(const KvPlan& plan) {
 
 std::string Kernel(const KvPlan& plan) {
   const std::string element = ElementType(plan.activation);
-  std::string books;
+  const KvBooksText books = KvBooks(plan);
   std::string stored =
-      "row, head, first_token, StoredSpan(row, first_token, last_token), pages, keys, values";
-  int at = 0;
-  const auto stage = [&](const KvSidePlan& side, const char* name, const char* reader) {
-    if (KvStagesEntries(side)) {
-      const std::string type = KvEntryType(side.layout);
-      books += fmt::format("{0}* {1}_entries = reinterpret_cast<{0}*>(shared + {2});\n", type, name, at);
-      books += fmt::format("Fill{}Entries({}_books, head, {}_entries);\n", reader, name, name);
-      stored += fmt::format(", {}_entries", name);
-      for (const StageTier& tier : side.stages)
-        at += tier.shared * side.layout.units * 4 * side.layout.entry_words;
-      at = (at + 15) / 16 * 16;
-    }
-    if (KvReadsBooks(side)) stored += fmt::format(", {}_books", name);
-  };
-  stage(plan.key, "key", "Key");
-  stage(plan.value, "value", "Value");
+      "row, head, first_token, StoredSpan(row, first_token, last_token), pages, keys, values" +
+      books.arguments;
   std::string exact = "row, head, first_token, ExactSpan(row, first_token, last_token), exact";
   if (TurnsKeys(plan)) {
     stored += ", rope";
@@ -424,7 +410,7 @@ std::string Kernel(const KvPlan& plan) {
        {"parameters", KvParameters(plan, 0)},
        {"element", element},
        {"book_bytes", plan.book_bytes},
-       {"books", books},
+       {"books", books.fill},
        {"zeros", zeros},
        {"read", fmt::format("{}", plan.shape.rope_dim > 0 ? "Rotated(from, channel, rope, position)"
                                                           : "ToFloat(from[channel])")},

@@ -26,6 +26,13 @@ std::string KvExactToken(const KvPlan& plan);
 std::string KvSpans(const KvPlan& plan);
 /// The arguments of Rotated behind the channel: ", rope, position" or nothing.
 std::string KvRotationArguments(const KvPlan& plan, const std::string& position);
+/// Codebooks in a kernel that has `key_books`, `value_books` and `shared`: statements that fill the staged
+/// entries, from the start of `shared` on, and what functions that decode take, ", key_entries, value_books".
+struct KvBooksText {
+  std::string fill;
+  std::string arguments;
+};
+KvBooksText KvBooks(const KvPlan& plan);
 KvSidePlan ExactSide(const KvPlan& plan);
 }  // namespace internal
 }  // namespace vqllm

@@ -102,6 +102,24 @@ std::string KvRotation(const KvPlan& plan) {
   return text;
 }
 
+KvBooksText KvBooks(const KvPlan& plan) {
+  KvBooksText text;
+  int at = 0;
+  const auto add = [&](const KvSidePlan& side, const char* name, const char* reader) {
+    if (KvStagesEntries(side)) {
+      const std::string type = KvEntryType(side.layout);
+      text.fill += fmt::format("{0}* {1}_entries = reinterpret_cast<{0}*>(shared + {2});\n", type, name, at);
+      text.fill += fmt::format("Fill{}Entries({}_books, head, {}_entries);\n", reader, name, name);
+      text.arguments += fmt::format(", {}_entries", name);
+      at += side.EntryBytes();
+    }
+    if (KvReadsBooks(side)) text.arguments += fmt::format(", {}_books", name);
+  };
+  add(plan.key, "key", "Key");
+  add(plan.value, "value", "Value");
+  return text;
+}
+
 std::string KvRotationArguments(const KvPlan& plan, const std::string& position) {
   return plan.shape.rope_dim > 0 ? fmt::format(", rope, {}", position) : std::string();
 }
