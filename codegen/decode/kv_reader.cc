@@ -1,8 +1,8 @@
 #include "codegen/decode/kv_reader.h"
 
-#include <algorithm>
 #include <numeric>
 
+#include "codegen/decode/kv_table.h"
 #include "codegen/text.h"
 #include "vq/base/check.h"
 
@@ -47,8 +47,22 @@ std::string LoadWholeWords(const KvSideLayout& layout) {
   return text;
 }
 
-std::string LoadCodes(const KvSideLayout& layout) {
+std::string LoadCodes(const KvSideLayout& layout, bool turned) {
   const int bits = layout.SliceBits();
+  if (turned) {
+    // The codes of a slice stand in its word again and again, so that a shift turns their order.
+    unsigned repeats = 0;
+    for (int at = 0; at < 32; at += bits) repeats |= 1u << at;
+    const std::string word =
+        bits == 32 ? "const unsigned codes = __ldcs(record + first);\n"
+                   : fmt::format(
+                         "const unsigned codes = (__ldcs(record + first * {0} / 32) >> first * {0} % 32 & "
+                         "{1:#x}u) * {2:#x}u;\n",
+                         bits, (1u << bits) - 1, repeats);
+    return fmt::format(
+        "const int first = slice % {0};\n{1}words[0] = __funnelshift_r(codes, codes, slice / {0} * {2});\n",
+        layout.slices, word, layout.unit_bits);
+  }
   if (bits % 32 == 0) return LoadWholeWords(layout);
   if (32 % bits == 0)
     return fmt::format("words[0] = __ldcs(record + slice * {0} / 32) >> slice * {0} % 32;\n", bits);
@@ -131,130 +145,7 @@ std::string DecodeIntegers(const KvSideLayout& layout) {
   return text;
 }
 
-struct StagePlace {
-  int bit = 0;            // of the code in its unit
-  int64_t book_base = 0;  // vectors before the stage in global memory
-  int shared_base = 0;    // in shared memory
-};
-
-std::vector<StagePlace> Places(const KvSidePlan& side, int kv_heads) {
-  std::vector<StagePlace> places;
-  StagePlace place;
-  for (const StageTier& tier : side.stages) {
-    places.push_back(place);
-    place.bit += tier.code_bits;
-    const int entry = side.layout.units * KvEntryVectors(side.layout);
-    place.book_base += int64_t{kv_heads} * tier.entries * entry;
-    place.shared_base += tier.shared * entry;
-  }
-  return places;
-}
-
-/// Expression for vector `vector` of the entry of a code.
-std::string EntryRead(const KvSidePlan& side, const StagePlace& place, const StageTier& tier, int vector,
-                      const std::string& name) {
-  const KvSideLayout& layout = side.layout;
-  const int vectors = KvEntryVectors(layout);
-  const std::string at = fmt::format("code * k{}Units + unit", name);
-  const auto plus = [](int64_t base) { return base == 0 ? std::string() : fmt::format("{} + ", base); };
-  const std::string in_shared =
-      fmt::format("entries[{}{}]", plus(place.shared_base + vector * tier.shared * layout.units), at);
-  const std::string index = vectors == 1 ? at : fmt::format("({}) * {} + {}", at, vectors, vector);
-  const std::string in_global = fmt::format("__ldg(books + {}head * {} + {})", plus(place.book_base),
-                                            tier.entries * layout.units * vectors, index);
-  if (tier.shared >= tier.entries) return in_shared;
-  if (tier.shared == 0) return in_global;
-  return fmt::format("code < {} ? {} : {}", tier.shared, in_shared, in_global);
-}
-
-std::string DecodeTable(const KvSidePlan& side, const std::string& name, int kv_heads) {
-  const KvSideLayout& layout = side.layout;
-  const int vectors = KvEntryVectors(layout);
-  const int vector_words = std::min(layout.entry_words, 4);
-  const int v = layout.unit_channels;
-  const std::vector<StagePlace> places = Places(side, kv_heads);
-  std::string text;
-  for (size_t stage = 0; stage < side.stages.size(); ++stage) {
-    const StageTier& tier = side.stages[stage];
-    text += "{\n";
-    text += fmt::format("  const int code = static_cast<int>(Bits(words, u * {}{}, {}));\n", layout.unit_bits,
-                        places[stage].bit == 0 ? std::string() : fmt::format(" + {}", places[stage].bit),
-                        tier.code_bits);
-    for (int vector = 0; vector < vectors; ++vector) {
-      text += fmt::format("  const {} entry{} = {};\n", KvEntryType(layout), vector,
-                          EntryRead(side, places[stage], tier, vector, name));
-      for (int w = 0; w < vector_words; ++w) {
-        const int channel = (vector * vector_words + w) * 2;
-        if (channel >= v) break;
-        const std::string component = vector_words == 1 ? std::string() : fmt::format(".{}", kComponents[w]);
-        text +=
-            fmt::format("  const float2 pair{} = HalfFloats(entry{}{});\n", channel / 2, vector, component);
-        const char* assign = stage == 0 ? "=" : "+=";
-        text += fmt::format("  x[u * {} + {}] {} pair{}.x;\n", v, channel, assign, channel / 2);
-        if (channel + 1 < v)
-          text += fmt::format("  x[u * {} + {}] {} pair{}.y;\n", v, channel + 1, assign, channel / 2);
-      }
-    }
-    text += "}\n";
-  }
-  const bool exact = layout.slices * layout.slice_units == layout.units;
-  const std::string unit = fmt::format("u * k{}Slices + slice", name);
-  return FillText(R"(
-    #pragma unroll
-    for (int u = 0; u < $units$; ++u) {
-      const int unit = $unit$;
-      $stages$
-    }
-  )",
-                  {{"units", layout.slice_units},
-                   {"unit", exact ? unit : fmt::format("min({}, k{}Units - 1)", unit, name)},
-                   {"stages", text}});
-}
-
-std::string FillEntries(const KvSidePlan& side, const std::string& name, int kv_heads) {
-  const KvSideLayout& layout = side.layout;
-  const int vectors = KvEntryVectors(layout);
-  std::string text;
-  const std::vector<StagePlace> places = Places(side, kv_heads);
-  for (size_t stage = 0; stage < side.stages.size(); ++stage) {
-    const StageTier& tier = side.stages[stage];
-    if (tier.shared == 0) continue;
-    const int run = tier.shared * layout.units;  // entry after entry: one run of global memory
-    for (int vector = 0; vector < vectors; ++vector) {
-      const std::string base = fmt::format(
-          "{}head * {}",
-          places[stage].book_base == 0 ? std::string() : fmt::format("{} + ", places[stage].book_base),
-          tier.entries * layout.units * vectors);
-      const std::string index = vectors == 1 ? "i" : fmt::format("i * {} + {}", vectors, vector);
-      text += fmt::format(
-          "for (int i = threadIdx.x; i < {}; i += kThreads) entries[{}i] = __ldg(books + {} + {});\n", run,
-          places[stage].shared_base + vector * run == 0
-              ? std::string()
-              : fmt::format("{} + ", places[stage].shared_base + vector * run),
-          base, index);
-    }
-  }
-  return FillText(R"(
-    // Copies the low entry numbers of a head into shared memory; a barrier must follow.
-    __device__ __forceinline__ void Fill$name$Entries(const $type$* __restrict__ books, int head, $type$* entries) {
-      $fill$
-    }
-  )",
-                  {{"name", name}, {"type", KvEntryType(layout)}, {"fill", text}});
-}
-
 }  // namespace
-
-std::string KvEntryType(const KvSideLayout& layout) { return VectorType(std::min(layout.entry_words, 4)); }
-int KvEntryVectors(const KvSideLayout& layout) { return std::max(1, layout.entry_words / 4); }
-
-bool KvStagesEntries(const KvSidePlan& side) {
-  return std::any_of(side.stages.begin(), side.stages.end(), [](const StageTier& t) { return t.shared > 0; });
-}
-bool KvReadsBooks(const KvSidePlan& side) {
-  return std::any_of(side.stages.begin(), side.stages.end(),
-                     [](const StageTier& t) { return t.shared < t.entries; });
-}
 
 std::string KvDecodeArguments(const KvSidePlan& side, const std::string& lower_name,
                               const std::string& slice) {
@@ -264,7 +155,7 @@ std::string KvDecodeArguments(const KvSidePlan& side, const std::string& lower_n
   return arguments;
 }
 
-KvReaderText EmitKvRecord(const KvSideLayout& layout, const std::string& name) {
+KvReaderText EmitKvRecord(const KvSideLayout& layout, const std::string& name, bool turned) {
   KvReaderText out;
   out.constants = FillText(R"(
     constexpr int k$name$Record = $record$;  // words of a token of a head
@@ -277,7 +168,8 @@ KvReaderText EmitKvRecord(const KvSideLayout& layout, const std::string& name) {
   const std::string channel =
       layout.slice_units == 1
           ? fmt::format("slice * {} + i", layout.unit_channels)
-          : fmt::format("(i / {0} * k{1}Slices + slice) * {0} + i % {0}", layout.unit_channels, name);
+          : fmt::format("(i / {0} * k{1}Slices + slice){2} * {0} + i % {0}", layout.unit_channels, name,
+                        turned ? fmt::format(" % k{}Units", name) : std::string());
   out.functions = FillText(R"(
     // Channel of float `i` of a slice.
     __device__ __forceinline__ int $name$Channel(int slice, int i) { return $channel$; }
@@ -289,14 +181,13 @@ KvReaderText EmitKvRecord(const KvSideLayout& layout, const std::string& name) {
 KvReaderText EmitKvReader(const KvSidePlan& side, const std::string& name, int kv_heads) {
   const KvSideLayout& layout = side.layout;
   const Format& f = layout.format;
-  KvReaderText out = EmitKvRecord(layout, name);
+  KvReaderText out = EmitKvRecord(layout, name, side.turned);
   out.constants += FillText(R"(
     constexpr int k$name$Channels = $channels$;  // of a slice
     constexpr int k$name$Words = $words$;  // that a lane holds of a token
   )",
                             {{"name", name}, {"channels", layout.SliceChannels()}, {"words", Words(layout)}});
   std::string decode;
-  std::string book_parameters;
   switch (f.kind) {
     case FormatKind::kDense:
       out.blocks = f.dtype == DType::kBF16 ? std::set<std::string>{"floats_bf16"}
@@ -307,44 +198,40 @@ KvReaderText EmitKvReader(const KvSidePlan& side, const std::string& name, int k
       out.blocks = {"pairs", "floats_f16", f.bits == 4 ? "masked_half" : "code_float"};
       decode = DecodeIntegers(layout);
       break;
-    case FormatKind::kTable: {
-      bool crossing = false;
-      int bit = 0;
-      for (int u = 0; u < layout.slice_units; ++u) {
-        for (const StageTier& tier : side.stages) {
-          crossing |= bit % 32 + tier.code_bits > 32;
-          bit += tier.code_bits;
-        }
-      }
-      out.blocks = {"pairs", "floats_f16", crossing ? "bits_crossing" : "bits"};
-      decode = DecodeTable(side, name, kv_heads);
-      const std::string type = KvEntryType(layout);
-      if (KvStagesEntries(side)) book_parameters += fmt::format("const {}* entries, ", type);
-      if (KvReadsBooks(side))
-        book_parameters += fmt::format("const {}* __restrict__ books, int head, ", type);
+    case FormatKind::kTable:
+      out.blocks = KvTableBlocks(side);
       break;
-    }
     case FormatKind::kLattice:
       VQLLM_CHECK(false);
   }
   out.functions += "\n";
-  out.functions += FillText(R"(
+  out.functions += FillText(
+      R"(
     __device__ __forceinline__ void Load$name$(const unsigned* __restrict__ record, int slice, unsigned (&words)[k$name$Words]) {
       $load$
       $numbers$
     }
-
-    __device__ __forceinline__ void Decode$name$(const unsigned (&words)[k$name$Words], $slice$$books$float (&x)[k$name$Channels]) {
+  )",
+      {{"name", name}, {"load", LoadCodes(layout, side.turned)}, {"numbers", LoadNumbers(layout, name)}});
+  out.functions += "\n";
+  if (f.kind == FormatKind::kTable) {
+    const bool decodes = side.compute == KvCompute::kDequantise;
+    if (!decodes) {
+      int entries = 0;
+      for (const StageTier& tier : side.stages) entries += tier.entries;
+      out.constants += fmt::format("constexpr int k{}Entries = {};  // of all stages\n", name, entries);
+      out.constants +=
+          fmt::format("constexpr int k{}Steps = {};  // units of a slice\n", name, layout.slice_units);
+    }
+    out.functions += decodes ? KvTableFunctions(side, name, kv_heads) : KvCodeFunctions(side, name, kv_heads);
+    return out;
+  }
+  out.functions += FillText(R"(
+    __device__ __forceinline__ void Decode$name$(const unsigned (&words)[k$name$Words], float (&x)[k$name$Channels]) {
       $decode$
     }
   )",
-                            {{"name", name},
-                             {"load", LoadCodes(layout)},
-                             {"numbers", LoadNumbers(layout, name)},
-                             {"slice", f.kind == FormatKind::kTable ? "int slice, " : ""},
-                             {"books", book_parameters},
-                             {"decode", decode}});
-  if (KvStagesEntries(side)) out.functions += fmt::format("\n{}", FillEntries(side, name, kv_heads));
+                            {{"name", name}, {"decode", decode}});
   return out;
 }
 

@@ -16,7 +16,8 @@ struct KvReaderText {
 
 /// What every kernel must know of a record: k<Name>Record, k<Name>Slices, [k<Name>Units], and
 /// <Name>Channel(slice, i) -> channel of float i of a slice, kHeadDim or more where there is none.
-KvReaderText EmitKvRecord(const KvSideLayout& layout, const std::string& name);
+/// `turned`: see KvSidePlan.
+KvReaderText EmitKvRecord(const KvSideLayout& layout, const std::string& name, bool turned = false);
 
 /// Emits the reader of a side under a name ("Key", "Value", "Exact"):
 ///   EmitKvRecord's, k<Name>Channels, k<Name>Words

@@ -38,6 +38,34 @@ void AddBooks(const KvPlan& plan, std::vector<std::string>& parameters) {
   if (plan.value.layout.format.kind == FormatKind::kTable) parameters.emplace_back("value_books");
 }
 
+/// Far more than any arch has stays far more.
+int Bytes(int64_t bytes) { return static_cast<int>(std::min<int64_t>(bytes, 1 << 28)); }
+
+/// What the sides of an attention kernel keep in shared memory.
+void CompleteCodes(KvPlan& plan) {
+  const KvSideLayout& key = plan.key.layout;
+  plan.key_bytes = plan.key.EntryBytes();
+  plan.value_bytes = plan.value.EntryBytes();
+  for (const KvSidePlan* side : {&plan.key, &plan.value}) {
+    if (side->Codes() && side->stages.empty())
+      Fail("plan: compute codes: found format {}, allowed: formats with codebooks", side->layout.format.name);
+  }
+  if (plan.key.Codes()) {
+    if (plan.shape.keys_before_rope && plan.shape.rope_dim > 0)
+      Fail(
+          "plan: key compute codes: found keys before rope, allowed: keys that a product with an entry "
+          "stands for");
+    if (key.units > plan.Threads())
+      Fail("plan: key compute codes: found {} units of a head, allowed: {}, the threads", key.units,
+           plan.Threads());
+    plan.key_bytes = Align16(Bytes(int64_t{4} * plan.tile * plan.key.Entries() * key.units));
+  }
+  if (plan.value.Codes()) {
+    plan.value_bytes =
+        Bytes(int64_t{4} * plan.tile * plan.value.layout.slice_units * plan.value.Entries() * plan.Threads());
+  }
+}
+
 void CompleteAttention(KvPlan& plan) {
   plan.queries = plan.q_tokens * plan.group;
   plan.tile = std::min(plan.tile, plan.queries);
@@ -47,10 +75,13 @@ void CompleteAttention(KvPlan& plan) {
   plan.split_tokens =
       std::min(plan.split_tokens, CeilDiv(stored, plan.shape.page_tokens) * plan.shape.page_tokens);
   plan.splits = CeilDiv(stored, plan.split_tokens);
-  plan.book_bytes = plan.key.EntryBytes() + plan.value.EntryBytes();
+  CompleteCodes(plan);
+  plan.query_bytes = Align16(4 * plan.tile * plan.shape.head_dim);
   plan.page_bytes = Align16(4 * plan.split_tokens / plan.shape.page_tokens);
   plan.state_bytes = plan.warps * plan.tile * (plan.shape.head_dim + 2) * 4;
-  plan.shared_bytes = std::max(plan.book_bytes + plan.page_bytes, Align16(plan.state_bytes));
+  if (plan.value.Codes()) plan.state_bytes += 2 * 4 * plan.tile * plan.warps * plan.TokenLanes();
+  plan.state_bytes = Align16(plan.state_bytes);
+  plan.shared_bytes = std::max(plan.PageAt() + plan.page_bytes, plan.StateAt() + plan.state_bytes);
 
   KernelLaunch main;
   main.kernel = "attention";
@@ -110,12 +141,13 @@ void CompletePrefill(KvPlan& plan) {
   plan.queries = plan.q_tokens * plan.group;
   plan.tile = 16 * plan.warps;
   plan.query_tiles = CeilDiv(plan.queries, plan.tile);
-  plan.book_bytes = plan.key.EntryBytes() + plan.value.EntryBytes();
+  plan.key_bytes = plan.key.EntryBytes();
+  plan.value_bytes = plan.value.EntryBytes();
   // Queries, keys and values as 16 bits, rows 16 bytes longer than the padded head: ldmatrix then meets every
   // bank once.
   const int row_bytes = 2 * (CeilDiv(plan.shape.head_dim, 16) * 16 + 8);
   plan.state_bytes = (plan.tile + 2 * plan.key_tile) * row_bytes;
-  plan.shared_bytes = plan.book_bytes + plan.state_bytes;
+  plan.shared_bytes = plan.QueryAt() + plan.state_bytes;
   KernelLaunch main;
   main.kernel = "attention_prefill";
   main.grid_x = plan.shape.kv_heads;
@@ -132,6 +164,18 @@ void CompletePrefill(KvPlan& plan) {
 }
 
 }  // namespace
+
+bool CanTurn(const KvSideLayout& layout) {
+  const int bits = layout.SliceBits();
+  return layout.format.kind == FormatKind::kTable && layout.slice_units > 1 &&
+         layout.slices * layout.slice_units == layout.units && bits <= 32 && 32 % bits == 0;
+}
+
+int KvSidePlan::Entries() const {
+  int entries = 0;
+  for (const StageTier& tier : stages) entries += tier.entries;
+  return entries;
+}
 
 int KvSidePlan::EntryBytes() const {
   int bytes = 0;
@@ -179,6 +223,7 @@ std::string ToJson(const KvPlan& plan) {
     Json json;
     json["format"] = Json::parse(ToJson(s.layout.format));
     json["compute"] = ToString(s.compute);
+    json["turned"] = s.turned;
     json["layout"] = {{"unit_channels", s.layout.unit_channels}, {"units", s.layout.units},
                       {"slice_units", s.layout.slice_units},     {"slices", s.layout.slices},
                       {"code_words", s.layout.code_words},       {"number_words", s.layout.number_words}};

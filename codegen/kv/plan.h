@@ -22,7 +22,13 @@ struct KvSidePlan {
   /// Table: the tier of each stage. `held` stays 0: a lane has codebooks of its own, so its registers would
   /// have to hold whole entries.
   std::vector<StageTier> stages;
+  /// Token lanes of a warp take the units of a slice in different orders, so that those of one step are in
+  /// different banks. Record and codebooks stay as they are.
+  bool turned = false;
 
+  bool Codes() const { return compute == KvCompute::kCodes; }
+  /// Entries of all stages.
+  int Entries() const;
   /// Entries in shared memory, whole 16-byte words.
   int EntryBytes() const;
   bool operator==(const KvSidePlan&) const = default;
@@ -59,9 +65,11 @@ struct KvPlan {
   int queries = 1;      ///< q_tokens * group
   int query_tiles = 1;  ///< blocks that share a KV head's queries
   int splits = 1;       ///< blocks of the stored context, the block of the exact copies not counted
-  int book_bytes = 0;   ///< codebooks in shared memory
+  int key_bytes = 0;    ///< in shared memory: entries of keys, or products of the queries with every entry
+  int value_bytes = 0;  ///< the same: entries of values, or the lanes' histograms
+  int query_bytes = 0;  ///< attention: rotated queries as fp32
   int page_bytes = 0;   ///< staged page table
-  int state_bytes = 0;  ///< softmax states of the warps; overlays the codebooks
+  int state_bytes = 0;  ///< softmax states of the warps; overlays all others but histograms
   int shared_bytes = 0;
   int register_budget = 0;
   int min_blocks = 1;
@@ -70,6 +78,12 @@ struct KvPlan {
 
   int Threads() const { return 32 * warps; }
   int Heads() const { return shape.kv_heads * group; }
+  /// Lane groups that see tokens of their own, each with a softmax state until the block's end.
+  int TokenLanes() const { return 32 / lanes; }
+  /// Byte of the staged queries, the page table and the states in shared memory.
+  int QueryAt() const { return key_bytes + value_bytes; }
+  int PageAt() const { return QueryAt() + query_bytes; }
+  int StateAt() const { return value.Codes() ? PageAt() + page_bytes : 0; }
   /// True where the cache keeps exact copies.
   bool KeepsExact() const { return shape.ExactTokens() > 0; }
   /// True where queries of the op read exact copies of recent tokens.
@@ -84,6 +98,9 @@ struct KvPlan {
     return int64_t{launched_rows} * q_tokens * Heads() * (splits + (ReadsExact() ? 1 : 0)) * shape.head_dim;
   }
 };
+
+/// Whether a layout's units can be taken in turned order: a slice of several units, whole, within one word.
+bool CanTurn(const KvSideLayout& layout);
 
 /// Computes the derived members. Throws Error where the plan does not fit the arch.
 void CompleteKvPlan(KvPlan& plan, const GpuSpec& gpu);

@@ -76,6 +76,10 @@ KvPlan MakeKvPlan(const KvRequest& request) {
     CompleteKvPlan(plan, request.gpu);
     return plan;
   }
+  if (pins.key_compute >= 0) plan.key.compute = static_cast<KvCompute>(pins.key_compute);
+  if (pins.value_compute >= 0) plan.value.compute = static_cast<KvCompute>(pins.value_compute);
+  plan.key.turned = CanTurn(plan.key.layout);
+  plan.value.turned = CanTurn(plan.value.layout);
   plan.slots = pins.slots > 0 ? pins.slots : 2;
   plan.tile = pins.tile > 0 ? pins.tile : 4;
   const int blocks =

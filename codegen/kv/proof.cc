@@ -241,10 +241,12 @@ void Answer(const KvPlan& plan, const Tokens& tokens, const cpu::RopeTable& rope
   reference::Attend(q, key_view, {values.data(), count, shape.head_dim, shape.head_dim}, scale, out);
   for (float& value : values) value = std::fabs(value);
   reference::Attend(q, key_view, {values.data(), count, shape.head_dim, shape.head_dim}, scale, total);
+  // A histogram adds up probabilities by entry, then what the entries make of them.
+  const int histogram = plan.value.Codes() ? plan.value.Entries() : 0;
   for (size_t c = 0; c < d; ++c) {
     const double error =
-        total[c] * (std::expm1(2 * largest_error) + (static_cast<double>(count) + 64) * kFloatUnit +
-                    (tensor ? 2 * unit : 0)) +
+        total[c] * (std::expm1(2 * largest_error) +
+                    (static_cast<double>(count + histogram) + 64) * kFloatUnit + (tensor ? 2 * unit : 0)) +
         (tensor ? 0x1p-24 : 0);
     expected[c] = out[c];
     tolerance[c] = error + unit * (std::fabs(out[c]) + error) + 0x1p-25;

@@ -11,7 +11,8 @@ namespace vqllm::internal {
 namespace {
 
 std::string QueryConstants(const KvPlan& plan) {
-  return FillText(R"(
+  return FillText(
+      R"(
     constexpr int kGroup = $group$;  // query heads of a KV head
     constexpr int kHeads = kKvHeads * kGroup;
     constexpr int kQueryTokens = $q_tokens$;           // of a row, at most
@@ -27,21 +28,26 @@ std::string QueryConstants(const KvPlan& plan) {
     constexpr int kSlots = $slots$;       // tokens that a lane has under way at once
     constexpr int kLanes = $lanes$;      // lanes that share a token
     constexpr int kTokenLanes = 32 / kLanes;
+    $headroom$
 
     static_assert(kTile * kQueryTiles >= kQueries, "every query has a block");
     static_assert(kSplitTokens % kPageTokens == 0, "splits begin at pages");
   )",
-                  {{"group", plan.group},
-                   {"q_tokens", plan.q_tokens},
-                   {"tile", plan.tile},
-                   {"tiles", plan.query_tiles},
-                   {"scale", fmt::format("{:.9e}", 1.4426950408889634 / std::sqrt(plan.shape.head_dim))},
-                   {"split_tokens", plan.split_tokens},
-                   {"splits", plan.splits + (plan.ReadsExact() ? 1 : 0)},
-                   {"exact", plan.ReadsExact() ? ": the exact copies first, then the stored tokens" : ""},
-                   {"warps", plan.warps},
-                   {"slots", plan.slots},
-                   {"lanes", plan.lanes}});
+      {{"group", plan.group},
+       {"q_tokens", plan.q_tokens},
+       {"tile", plan.tile},
+       {"tiles", plan.query_tiles},
+       {"scale", fmt::format("{:.9e}", 1.4426950408889634 / std::sqrt(plan.shape.head_dim))},
+       {"split_tokens", plan.split_tokens},
+       {"splits", plan.splits + (plan.ReadsExact() ? 1 : 0)},
+       {"exact", plan.ReadsExact() ? ": the exact copies first, then the stored tokens" : ""},
+       {"warps", plan.warps},
+       {"slots", plan.slots},
+       {"lanes", plan.lanes},
+       {"headroom",
+        plan.value.Codes()
+            ? "constexpr float kHeadroom = 40;  // how far scores may be above the base, to base 2"
+            : ""}});
 }
 
 /// The exact copies that some query of a row reads, as a span of one run of numbers.
@@ -72,18 +78,45 @@ std::string ExactSpans(const KvPlan& plan) {
   return text;
 }
 
+/// The queries of a block as fp32 in shared memory; a barrier must follow.
+std::string StageQueries(const KvPlan& plan) {
+  return FillText(R"(
+    // Queries, rotated to their positions; 0 where the tile has more than the row.
+    float* queries = reinterpret_cast<float*>(shared + $at$);
+    for (int i = threadIdx.x; i < kTile * kHeadDim; i += kThreads) {
+      const int index = first_query + i / kHeadDim;
+      const int channel = i % kHeadDim;
+      const int token = index / kGroup;
+      const int position = row.z - row.y + token;
+      float value = 0;
+      if (index < kQueries && token < row.y && position >= 0) {
+        const $element$* from = q + (static_cast<long long>(row.x + token) * kHeads + head * kGroup + index % kGroup) * kHeadDim;
+        value = $read$ * kScale;
+      }
+      queries[i] = value;
+    }
+  )",
+                  {{"at", plan.QueryAt()},
+                   {"element", ElementType(plan.activation)},
+                   {"read", plan.shape.rope_dim > 0 ? "Rotated(from, channel, rope, position)"
+                                                    : "ToFloat(from[channel])"}});
+}
+
 std::string Kernel(const KvPlan& plan) {
   const bool merges = plan.Merges();
   const KvBooksText books = KvBooks(plan);
-  std::string arguments = "q, row, head, first_query, span, keys, values, page_ids" + books.arguments;
-  std::string exact_arguments = "q, row, head, first_query, ExactSpan(row), exact";
-  if (plan.shape.rope_dim > 0) {
+  std::string arguments = "queries, row, head, first_query, span, keys, values, page_ids" + books.arguments;
+  std::string exact_arguments = "queries, row, head, first_query, ExactSpan(row), exact";
+  if (plan.shape.keys_before_rope && plan.shape.rope_dim > 0) {
     arguments += ", rope";
     exact_arguments += ", rope";
   }
-  std::string stored = FillText(R"(
+  std::string stored =
+      FillText(R"(
     const Span span = StoredSpan(row, $split$);
     $leave$
+    $queries$
+    $barrier$
     $books$
     int* page_ids = reinterpret_cast<int*>(shared + $pages_at$);
     const int first_page = span.begin / kPageTokens;
@@ -92,20 +125,24 @@ std::string Kernel(const KvPlan& plan) {
     __syncthreads();
     AttendStored($arguments$, state);
   )",
-                                {{"split", plan.ReadsExact() ? "split - 1" : "split"},
-                                 {"leave", merges ? "if (span.begin >= span.end) return;" : ""},
-                                 {"books", books.fill},
-                                 {"pages_at", plan.book_bytes},
-                                 {"arguments", arguments}});
+               {{"split", plan.ReadsExact() ? "split - 1" : "split"},
+                {"leave", merges ? "if (span.begin >= span.end) return;" : ""},
+                {"queries", StageQueries(plan)},
+                {"barrier", plan.key.Codes() ? "__syncthreads();  // products take all queries" : ""},
+                {"books", books.fill},
+                {"pages_at", plan.PageAt()},
+                {"arguments", arguments}});
   if (plan.ReadsExact()) {
     stored = FillText(R"(
       if (split == 0) {
+        $queries$
+        __syncthreads();
         AttendExact($exact$, state);
       } else {
         $stored$
       }
     )",
-                      {{"exact", exact_arguments}, {"stored", stored}});
+                      {{"queries", StageQueries(plan)}, {"exact", exact_arguments}, {"stored", stored}});
   }
   const std::string write = merges ? R"(
         const long long slot = (((static_cast<long long>(blockIdx.z) * kQueryTokens + token) * kHeads + head * kGroup + index % kGroup) * kSplits + split);
@@ -120,7 +157,7 @@ std::string Kernel(const KvPlan& plan) {
     extern "C" __global__ void __launch_bounds__(kThreads, $min_blocks$)
     attention($parameters$) {
       extern __shared__ __align__(16) unsigned char shared[];
-      float* state = reinterpret_cast<float*>(shared);
+      float* state = reinterpret_cast<float*>(shared$state_at$);
 
       // 1. The row, KV head, queries and tokens of this block.
       const int4 row = rows[blockIdx.z];
@@ -132,7 +169,7 @@ std::string Kernel(const KvPlan& plan) {
       $stored$
       __syncthreads();
 
-      // 3. The warps' states, in their order.
+      // 3. The states of $what$, in their order.
       for (int i = threadIdx.x; i < kTile * kHeadDim; i += kThreads) {
         const int query = i / kHeadDim;
         const int channel = i % kHeadDim;
@@ -142,11 +179,11 @@ std::string Kernel(const KvPlan& plan) {
         const float* tops = state + kWarps * kTile * kHeadDim + query;
         const float* sums = tops + kWarps * kTile;
         float top = tops[0];
-        for (int w = 1; w < kWarps; ++w) top = fmaxf(top, tops[w * kTile]);
+        for (int w = 1; w < $states$; ++w) top = fmaxf(top, tops[w * kTile]);
         const float base = SoftmaxBase(top);
         float total = 0;
         float value = 0;
-        for (int w = 0; w < kWarps; ++w) {
+        for (int w = 0; w < $states$; ++w) {
           const float weight = exp2f(tops[w * kTile] - base);
           total += weight * sums[w * kTile];
           value += weight * state[(w * kTile + query) * kHeadDim + channel];
@@ -160,6 +197,11 @@ std::string Kernel(const KvPlan& plan) {
                    {"parameters", KvParameters(plan, 0)},
                    {"split", merges ? "const int split = blockIdx.y;" : "constexpr int split = 0;"},
                    {"stored", stored},
+                   {"state_at", plan.StateAt() > 0 ? fmt::format(" + {}", plan.StateAt()) : std::string()},
+                   {"what", plan.value.Codes() ? "warps, or the one of all lanes' counts" : "warps"},
+                   {"states", !plan.value.Codes() ? "kWarps"
+                              : plan.ReadsExact() ? "(split == 0 ? kWarps : 1)"
+                                                  : "1"},
                    {"write", write},
                    {"merge", merges ? fmt::format("\n{}", MergeKernel(plan)) : std::string()}});
 }

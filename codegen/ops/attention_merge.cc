@@ -18,12 +18,13 @@ std::string KeepState(const KvPlan& plan, const AttentionStream& stream) {
     for (int i = 0; i < kTile; ++i) {
       #pragma unroll
       for (int c = 0; c < k$value$Channels; ++c) {
-        const int channel = $value$Channel(value_slice, c);
+        const int channel = $value$Channel(value_slice$plain$, c);
         $guard$state[(warp * kTile + i) * kHeadDim + channel] = acc[i][c];
       }
     }
   )",
       {{"value", stream.value},
+       {"plain", stream.value_side.turned ? fmt::format(" % k{}Slices", stream.value) : std::string()},
        {"guard",
         layout.slices * layout.SliceChannels() > plan.shape.head_dim ? "if (channel < kHeadDim) " : ""}});
   if (!owned.empty()) store = FillText("if ($owned$) {\n  $store$\n}", {{"owned", owned}, {"store", store}});
@@ -45,7 +46,25 @@ std::string KeepState(const KvPlan& plan, const AttentionStream& stream) {
     }
   )",
                                     {{"value", stream.value}});
+  // Token lanes took units in different orders; from here on channels stand alike.
+  const std::string align =
+      FillText(R"(
+    #pragma unroll
+    for (int by = 1; by < $steps$; by *= 2) {
+      #pragma unroll
+      for (int i = 0; i < kTile; ++i) {
+        float ordered[k$value$Channels];
+        #pragma unroll
+        for (int c = 0; c < k$value$Channels; ++c)
+          ordered[c] = value_slice / k$value$Slices & by ? acc[i][(c + k$value$Channels - by * $v$) % k$value$Channels] : acc[i][c];
+        #pragma unroll
+        for (int c = 0; c < k$value$Channels; ++c) acc[i][c] = ordered[c];
+      }
+    }
+  )",
+               {{"value", stream.value}, {"steps", layout.slice_units}, {"v", layout.unit_channels}});
   return FillText(R"(
+    $align$
     $join$
     __syncthreads();  // the states take the place of entries and page numbers
     $store$
@@ -57,7 +76,9 @@ std::string KeepState(const KvPlan& plan, const AttentionStream& stream) {
       }
     }
   )",
-                  {{"join", plan.lanes < 32 ? join : std::string()}, {"store", store}});
+                  {{"align", stream.value_side.turned ? align : std::string()},
+                   {"join", plan.lanes < 32 ? join : std::string()},
+                   {"store", store}});
 }
 
 std::string MergeKernel(const KvPlan& plan) {

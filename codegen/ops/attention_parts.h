@@ -23,6 +23,13 @@ std::string AttentionStreamFunction(const KvPlan& plan, const AttentionStream& s
 
 /// Its last step: joins the token lanes of a warp, and leaves the warp's state in shared memory.
 std::string KeepState(const KvPlan& plan, const AttentionStream& stream);
+
+/// The same with histograms of probabilities instead of sums of values: counts of a lane start at 0, tokens
+/// are counted, and in the end all lanes' counts meet the entries and leave one state of the block.
+std::string ClearCounts();
+std::string CountTokens();
+std::string KeepCounts(const KvPlan& plan);
+
 /// Kernel merge_splits.
 std::string MergeKernel(const KvPlan& plan);
 

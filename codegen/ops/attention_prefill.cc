@@ -349,7 +349,7 @@ std::string Kernel(const KvPlan& plan) {
     extern "C" __global__ void __launch_bounds__(kThreads, $min_blocks$)
     attention_prefill($parameters$) {
       extern __shared__ __align__(16) unsigned char shared[];
-      $element$* query_tile = reinterpret_cast<$element$*>(shared + $book_bytes$);
+      $element$* query_tile = reinterpret_cast<$element$*>(shared + $query_at$);
       $element$* key_tile = query_tile + kTile * kPitch;
       $element$* value_tile = key_tile + kKeyTile * kPitch;
 
@@ -409,7 +409,7 @@ std::string Kernel(const KvPlan& plan) {
       {{"min_blocks", plan.min_blocks},
        {"parameters", KvParameters(plan, 0)},
        {"element", element},
-       {"book_bytes", plan.book_bytes},
+       {"query_at", plan.QueryAt()},
        {"books", books.fill},
        {"zeros", zeros},
        {"read", fmt::format("{}", plan.shape.rope_dim > 0 ? "Rotated(from, channel, rope, position)"

@@ -15,46 +15,43 @@ bool HasTable(const KvSidePlan& side) { return side.layout.format.kind == Format
 /// Slice of a lane on one side; lanes behind the last slice repeat it, with queries of 0.
 std::string SliceText(const KvPlan& plan, const KvSidePlan& side, const std::string& reader,
                       const std::string& name) {
-  if (side.layout.slices == plan.lanes) return fmt::format("const int {} = lane % kLanes;\n", name);
-  return fmt::format("const int {} = min(lane % kLanes, k{}Slices - 1);\n", name, reader);
+  const std::string turn =
+      side.turned ? fmt::format(" + token_lane % {} * k{}Slices", side.layout.slice_units, reader) : "";
+  if (side.layout.slices == plan.lanes) return fmt::format("const int {} = lane % kLanes{};\n", name, turn);
+  return fmt::format("const int {} = min(lane % kLanes, k{}Slices - 1){};\n", name, reader, turn);
 }
 
+/// The queries of a lane's channels.
 std::string LoadQueries(const KvPlan& plan, const AttentionStream& stream) {
-  const bool rotates = plan.shape.rope_dim > 0;
+  if (stream.key_side.Codes()) return "";
   const KvSideLayout& layout = stream.key_side.layout;
-  std::string owned = "here";
-  if (layout.slices < plan.lanes) owned += fmt::format(" && lane % kLanes < k{}Slices", stream.key);
-  if (layout.slices * layout.SliceChannels() > plan.shape.head_dim) owned += " && channel < kHeadDim";
+  std::string owned;
+  if (layout.slices < plan.lanes) owned = fmt::format("lane % kLanes < k{}Slices", stream.key);
+  if (layout.slices * layout.SliceChannels() > plan.shape.head_dim)
+    owned += fmt::format("{}channel < kHeadDim", owned.empty() ? "" : " && ");
+  // What turning a key multiplies its channel with, besides the query: the other channel of the pair.
   const std::string partner = FillText(R"(
-    // What turning a key multiplies its channel with, besides the query: the other channel of the pair.
-    const bool first = channel < kRopeHalf;
-    partner[i][c] = $owned$ && channel < 2 * kRopeHalf
-                        ? Rotated(from, first ? channel + kRopeHalf : channel - kRopeHalf, rope, position) * (first ? kScale : -kScale)
-                        : 0.0f;
+    const int other = channel < kRopeHalf ? channel + kRopeHalf : channel - kRopeHalf;
+    partner[i][c] = $owned$channel < 2 * kRopeHalf ? (channel < kRopeHalf ? 1.0f : -1.0f) * queries[i * kHeadDim + other] : 0.0f;
   )",
-                                       {{"owned", owned}});
+                                       {{"owned", owned.empty() ? "" : owned + " && "}});
   return FillText(
       R"(
     float query[kTile][k$key$Channels];
     $partner$
     #pragma unroll
     for (int i = 0; i < kTile; ++i) {
-      const int token = (first_query + i) / kGroup;
-      const int position = row.z - row.y + token;
-      const bool here = first_query + i < kQueries && token < row.y && position >= 0;
-      const $element$* from = q + (static_cast<long long>(row.x + token) * kHeads + head * kGroup + (first_query + i) % kGroup) * kHeadDim;
       #pragma unroll
       for (int c = 0; c < k$key$Channels; ++c) {
         const int channel = $key$Channel(key_slice, c);
-        query[i][c] = $owned$ ? $read$ * kScale : 0.0f;
+        query[i][c] = $owned$queries[i * kHeadDim + channel]$else$;
         $read_partner$
       }
     }
   )",
       {{"key", stream.key},
-       {"element", ElementType(plan.activation)},
-       {"owned", owned},
-       {"read", rotates ? "Rotated(from, channel, rope, position)" : "ToFloat(from[channel])"},
+       {"owned", owned.empty() ? "" : owned + " ? "},
+       {"else", owned.empty() ? "" : " : 0.0f"},
        {"partner", TurnsKeys(plan) ? fmt::format("float partner[kTile][k{}Channels];", stream.key) : ""},
        {"read_partner", TurnsKeys(plan) ? partner : ""}});
 }
@@ -160,13 +157,23 @@ std::string Scores(const KvPlan& plan, const AttentionStream& stream) {
     }
   )",
                                      {{"key", stream.key}});
-  return FillText(R"(
+  const bool idle = stream.key_side.layout.slices < plan.lanes;
+  const std::string decoded = FillText(R"(
+    float x[k$key$Channels];
+    Decode$key$(key_words[s], $arguments$x);
+    $dot$
+  )",
+                                       {{"key", stream.key},
+                                        {"arguments", KvDecodeArguments(stream.key_side, "key", "key_slice")},
+                                        {"dot", TurnsKeys(plan) ? turned : plain}});
+  const std::string products = fmt::format("{}AddKeyProducts(key_words[s], key_slice, key_table, score[s]);",
+                                           idle ? "if (lane % kLanes < kKeySlices) " : "");
+  return FillText(
+      R"(
     float score[kSlots][kTile] = {};
     #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      float x[k$key$Channels];
-      Decode$key$(key_words[s], $arguments$x);
-      $dot$
+      $add$
       #pragma unroll
       for (int i = 0; i < kTile; ++i) {
         const float sum = SumLanes(score[s][i], kLanes);
@@ -174,13 +181,11 @@ std::string Scores(const KvPlan& plan, const AttentionStream& stream) {
       }
     }
   )",
-                  {{"key", stream.key},
-                   {"arguments", KvDecodeArguments(stream.key_side, "key", "key_slice")},
-                   {"dot", TurnsKeys(plan) ? turned : plain},
-                   {"visible", Visible(plan, stream)}});
+      {{"add", stream.key_side.Codes() ? products : decoded}, {"visible", Visible(plan, stream)}});
 }
 
 std::string Values(const KvPlan& plan, const AttentionStream& stream) {
+  if (stream.value_side.Codes()) return CountTokens();
   // A probability of 0 must not meet a value that the query does not see: it may be infinite.
   const char* add = plan.q_tokens == 1
                         ? "acc[i][c] = fmaf(score[s][i], x[c], acc[i][c]);"
@@ -222,9 +227,7 @@ std::string Values(const KvPlan& plan, const AttentionStream& stream) {
 }  // namespace
 
 std::string AttentionStreamFunction(const KvPlan& plan, const AttentionStream& stream) {
-  std::string parameters =
-      fmt::format("const {}* __restrict__ q, int4 row, int head, int first_query, Span span",
-                  ElementType(plan.activation));
+  std::string parameters = "const float* queries, int4 row, int head, int first_query, Span span";
   std::string prologue;
   if (stream.exact) {
     parameters += ", const unsigned* __restrict__ exact";
@@ -240,10 +243,15 @@ std::string AttentionStreamFunction(const KvPlan& plan, const AttentionStream& s
       if (KvStagesEntries(side)) parameters += fmt::format(", const {}* {}_entries", type, name);
       if (KvReadsBooks(side)) parameters += fmt::format(", const {}* __restrict__ {}_books", type, name);
     };
-    add(stream.key_side, "key");
+    if (stream.key_side.Codes()) {
+      parameters += ", const float* key_table";
+    } else {
+      add(stream.key_side, "key");
+    }
     add(stream.value_side, "value");
+    if (stream.value_side.Codes()) parameters += ", float* all_counts";
   }
-  if (plan.shape.rope_dim > 0) parameters += ", const float2* __restrict__ rope";
+  if (TurnsKeys(plan)) parameters += ", const float2* __restrict__ rope";
   return FillText(R"(
     // Streams $what$ past the queries of the block and leaves each warp's softmax in `state`: sums of
     // values [warp][query][channel], largest scores and sums of exponents [warp][query].
@@ -256,7 +264,7 @@ std::string AttentionStreamFunction(const KvPlan& plan, const AttentionStream& s
       $prologue$
       $queries$
       $limits$
-      float acc[kTile][k$value$Channels] = {};
+      $sums$
       float top[kTile];
       float sum[kTile] = {};
       #pragma unroll
@@ -277,11 +285,13 @@ std::string AttentionStreamFunction(const KvPlan& plan, const AttentionStream& s
                    {"prologue", prologue},
                    {"queries", LoadQueries(plan, stream)},
                    {"limits", Limits(plan, stream)},
-                   {"value", stream.value},
+                   {"sums", stream.value_side.Codes()
+                                ? ClearCounts()
+                                : fmt::format("float acc[kTile][k{}Channels] = {{}};", stream.value)},
                    {"load", LoadTokens(plan, stream)},
                    {"scores", Scores(plan, stream)},
                    {"values", Values(plan, stream)},
-                   {"keep", KeepState(plan, stream)}});
+                   {"keep", stream.value_side.Codes() ? KeepCounts(plan) : KeepState(plan, stream)}});
 }
 
 }  // namespace vqllm::internal

@@ -104,19 +104,26 @@ std::string KvRotation(const KvPlan& plan) {
 
 KvBooksText KvBooks(const KvPlan& plan) {
   KvBooksText text;
-  int at = 0;
-  const auto add = [&](const KvSidePlan& side, const char* name, const char* reader) {
+  const auto add = [&](const KvSidePlan& side, const char* name, const char* reader, int at) {
     if (KvStagesEntries(side)) {
       const std::string type = KvEntryType(side.layout);
       text.fill += fmt::format("{0}* {1}_entries = reinterpret_cast<{0}*>(shared + {2});\n", type, name, at);
       text.fill += fmt::format("Fill{}Entries({}_books, head, {}_entries);\n", reader, name, name);
       text.arguments += fmt::format(", {}_entries", name);
-      at += side.EntryBytes();
     }
     if (KvReadsBooks(side)) text.arguments += fmt::format(", {}_books", name);
   };
-  add(plan.key, "key", "Key");
-  add(plan.value, "value", "Value");
+  if (plan.key.Codes()) {
+    text.fill +=
+        "float* key_table = reinterpret_cast<float*>(shared);\nFillKeyTable(key_books, head, queries, "
+        "key_table);\n";
+    text.arguments += ", key_table";
+  } else {
+    add(plan.key, "key", "Key", 0);
+  }
+  add(plan.value, "value", "Value", plan.key_bytes);
+  if (plan.value.Codes())
+    text.arguments += fmt::format(", reinterpret_cast<float*>(shared + {})", plan.key_bytes);
   return text;
 }
 

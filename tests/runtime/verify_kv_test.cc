@@ -112,6 +112,58 @@ TEST(KvGridRows, CoverEveryPair) {
   EXPECT_EQ(formats.size(), 49u);
 }
 
+// Keys by a table of products, values by histograms, both beside decoding.
+constexpr const char* kTableKeys[] = {"cq-1",           "cq-2",           "VQ<2,6,1>-head",
+                                      "VQ<8,5,3>-head", "VQ<1,4,1>-head", "VQ<16,7,1>-head"};
+constexpr const char* kCountedValues[] = {"VQ<8,6,1>-head", "VQ<4,5,1>-head", "VQ<2,4,1>-head",
+                                          "VQ<8,5,3>-head", "VQ<1,4,1>-head", "VQ<16,6,1>-head"};
+constexpr int kCodeHeadDims[] = {64, 80, 112, 128};
+
+class KvCodesGrid : public KvProof, public testing::WithParamInterface<int> {};
+TEST_P(KvCodesGrid, AgreesWithTheOracle) {
+  // key, value, computes, group, head_dim, query tokens, reach, data, type.
+  const std::vector<std::vector<int>> rows = test::PairwiseRows({6, 6, 3, 3, 4, 2, 6, kDataKinds, 2});
+  for (size_t i = static_cast<size_t>(GetParam()); i < rows.size(); i += kParts) {
+    const std::vector<int>& row = rows[i];
+    SCOPED_TRACE(fmt::format("row {}: {}", i, fmt::join(row, " ")));
+    const int group = row[3] == 2 ? 3 : row[3] + 1;
+    KvRequest request = Wanted(KvOp::kAttention, kTableKeys[row[0]], kCountedValues[row[1]], 2, group,
+                               kCodeHeadDims[row[4]], 300);
+    request.q_tokens = request.shape.chunk = row[5] + 1;
+    SetReach(kReaches[row[6]], request.shape);
+    request.activation = row[8] == 1 ? DType::kBF16 : DType::kF16;
+    request.gpu = ParseGpu("h100");
+    request.pins.split_tokens = 128;
+    request.pins.tile = group == 3 ? 2 : 1;
+    request.pins.warps = request.shape.key.subvector == 1 ? 4 : 2;  // a thread for each unit of the table
+    request.pins.key_compute = row[2] != 1 ? 1 : 0;
+    request.pins.value_compute = row[2] != 0 ? 1 : 0;
+    KvProofOptions data;
+    data.rows = {{request.q_tokens, 300}, {1, 0}, {1, 1}, {1, 131}};
+    data.outliers = row[7] == kOutliers;
+    data.query_scale = row[7] == kLargeLogits ? 6000.0f : 1.0f;
+    Prove(request, data);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Parts, KvCodesGrid, testing::Range(0, kParts));
+
+TEST_F(KvProof, RepeatsHistogramsBitForBit) {
+  KvRequest request = Wanted(KvOp::kAttention, "cq-1", "cq-1", 2, 1, 128, 500);
+  request.pins.key_compute = request.pins.value_compute = 1;
+  VerifyOptions reversed;
+  reversed.reverse_warps = true;
+  EXPECT_EQ(Prove(request).output_hash, Prove(request, {}, reversed).output_hash);
+}
+
+TEST(KvCodes, NameWhatTheyCannotServe) {
+  KvRequest request = Wanted(KvOp::kAttention, "kv-int4", "cq-2", 2, 1, 128, 500);
+  request.pins.key_compute = 1;
+  EXPECT_THROW(Generate(request), Error);
+  request.shape.key = ParseFormat("cq-2");
+  request.shape.keys_before_rope = true;
+  EXPECT_THROW(Generate(request), Error);
+}
+
 constexpr const char* kInt4Groups20 =
     R"({"name":"int4-g20-sym","kind":"int","bits":4,"symmetric":true,"scale":"group","group":20})";
 
