@@ -198,9 +198,13 @@ void Traffic::Touch(Metric metric, std::span<const ByteRange> ranges, std::initi
 }
 
 Traffic& Traffic::operator+=(const Traffic& other) {
-  for (size_t i = 0; i < values_.size(); ++i) values_[i] += other.values_[i];
-  global_lines += other.global_lines;
+  AddTimes(other, 1);
   return *this;
+}
+
+void Traffic::AddTimes(const Traffic& other, double times) {
+  for (size_t i = 0; i < values_.size(); ++i) values_[i] += times * other.values_[i];
+  global_lines += times * other.global_lines;
 }
 
 }  // namespace vqllm

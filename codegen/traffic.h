@@ -110,6 +110,8 @@ class Traffic {
   void Touch(Metric metric, std::span<const ByteRange> ranges, std::initializer_list<Loop> loops);
 
   Traffic& operator+=(const Traffic& other);
+  /// As `times` of the other.
+  void AddTimes(const Traffic& other, double times);
 
  private:
   void Global(Metric requests, Metric sectors, const WarpAccess& access, int bytes,

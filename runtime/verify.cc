@@ -4,23 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/ptx/interpreter.h"
+#include "runtime/verify_counters.h"
 #include "vq/base/check.h"
 
 namespace vqllm {
 namespace {
-
-/// Counted beside what is predicted.
-constexpr ptx::Counter kMore[] = {ptx::Counter::kWarpInstructions, ptx::Counter::kAsyncCopyBytes,
-                                  ptx::Counter::kDivergentBranches};
-
-/// The counter of a predicted metric: they go by one name.
-ptx::Counter CounterOf(Metric metric) {
-  for (size_t i = 0; i < static_cast<size_t>(ptx::Counter::kCount); ++i) {
-    const ptx::Counter counter = static_cast<ptx::Counter>(i);
-    if (ptx::Describe(counter).name == NameOf(metric)) return counter;
-  }
-  VQLLM_CHECK(false, "{}", NameOf(metric));
-}
 
 /// Device memory of one run, by parameter name.
 class Buffers {
@@ -100,14 +88,7 @@ VerifyReport Verify(const Generated& generated, const KernelCache& cache, const 
   report.output_hash = HashOf(out);
   report.kernels = built.kernel.kernels;
   report.lines = SumByLine(lines, generated.text, generated.FileName());
-  for (const ptx::Counter counter : kMore)
-    report.counters.emplace_back(ptx::Describe(counter).name, counters[counter]);
-  const Traffic& predicted = generated.planned.best.counters.traffic;
-  for (size_t i = 0; i < static_cast<size_t>(Metric::kCount); ++i) {
-    const Metric metric = static_cast<Metric>(i);
-    report.counters.emplace_back(NameOf(metric), counters[CounterOf(metric)]);
-    report.predicted.emplace_back(NameOf(metric), predicted[metric]);
-  }
+  internal::ReportTraffic(counters, &generated.planned.best.counters.traffic, report);
   return report;
 }
 

@@ -3,7 +3,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "codegen/kv/traffic.h"
 #include "runtime/ptx/interpreter.h"
+#include "runtime/verify_counters.h"
 #include "vq/base/check.h"
 
 namespace vqllm {
@@ -45,6 +47,12 @@ class Buffers {
 KernelLaunch ForRows(KernelLaunch launch, const KvProofCase& proof) {
   launch.grid_z = static_cast<int>(proof.sequences.size());
   return launch;
+}
+
+/// Whether KvTraffic covers all that a plan's kernels do.
+bool PredictsTraffic(const KvPlan& plan) {
+  return plan.op == KvOp::kAttention && !plan.ReadsExact() && !plan.shape.keys_before_rope &&
+         (plan.shape.sliding_window == 0 || plan.q_tokens == 1);
 }
 
 }  // namespace
@@ -113,6 +121,14 @@ VerifyReport Verify(const GeneratedKv& generated, const KernelCache& cache, cons
     report.output_hash = Hash(0xcbf29ce484222325u, out.data(), 2 * out.size());
   }
   report.kernels = built.kernel.kernels;
+  if (PredictsTraffic(plan)) {
+    std::vector<int> lengths;
+    for (const KvProofRow& row : proof.sequences) lengths.push_back(row.length);
+    const Traffic predicted = KvTraffic(plan, lengths);
+    internal::ReportTraffic(counters, &predicted, report);
+  } else {
+    internal::ReportTraffic(counters, nullptr, report);
+  }
   return report;
 }
 
@@ -120,6 +136,10 @@ std::string ToJson(const VerifyReport& report, const GeneratedKv& generated) {
   nlohmann::ordered_json json;
   json["kernel"] = generated.FileName();
   json["passed"] = report.passed();
+  json["counters"] = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : report.counters) json["counters"][name] = value;
+  json["predicted"] = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : report.predicted) json["predicted"][name] = value;
   return json.dump();
 }
 

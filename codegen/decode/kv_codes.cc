@@ -44,6 +44,10 @@ std::string FillTable(const KvSidePlan& side, int kv_heads) {
                      {"read", KvEntryFloats(layout, read, "x[", false)},
                      {"base", Plus(place.entry_base)}});
   });
+  const int floats = KvFloatVector(layout);
+  std::string parts;
+  for (int at = 0; at < floats; ++at)
+    parts += fmt::format("query[i][c + {}] = part{};\n", at, KvFloatComponent(floats, at));
   return FillText(R"(
     // Products of the queries with every entry, [query][entry][unit]; a barrier must follow.
     __device__ __forceinline__ void FillKeyTable(const $type$* __restrict__ books, int head, const float* queries, float* table) {
@@ -53,12 +57,20 @@ std::string FillTable(const KvSidePlan& side, int kv_heads) {
       #pragma unroll
       for (int i = 0; i < kTile; ++i) {
         #pragma unroll
-        for (int c = 0; c < $channels$; ++c) query[i][c] = queries[i * kHeadDim + unit * $channels$ + c];
+        for (int c = 0; c < $channels$; c += $floats$) {
+          const $vector$ part = reinterpret_cast<const $vector$*>(queries + i * kHeadDim + unit * $channels$ + c)[0];
+          $parts$
+        }
       }
       $stages$
     }
   )",
-                  {{"type", KvEntryType(layout)}, {"channels", layout.unit_channels}, {"stages", stages}});
+                  {{"type", KvEntryType(layout)},
+                   {"channels", layout.unit_channels},
+                   {"floats", floats},
+                   {"vector", KvFloatType(floats)},
+                   {"parts", parts},
+                   {"stages", stages}});
 }
 
 std::string AddProducts(const KvSidePlan& side, int kv_heads) {

@@ -147,6 +147,16 @@ std::string DecodeIntegers(const KvSideLayout& layout) {
 
 }  // namespace
 
+int KvFloatVector(const KvSideLayout& layout) {
+  int floats = 4;
+  while (layout.unit_channels % floats != 0 || layout.head_dim % floats != 0) floats /= 2;
+  return floats;
+}
+std::string KvFloatType(int floats) { return floats == 1 ? "float" : fmt::format("float{}", floats); }
+std::string KvFloatComponent(int floats, int at) {
+  return floats == 1 ? std::string() : fmt::format(".{}", kComponents[at]);
+}
+
 std::string KvDecodeArguments(const KvSidePlan& side, const std::string& lower_name,
                               const std::string& slice) {
   std::string arguments = side.layout.format.kind == FormatKind::kTable ? slice + ", " : "";

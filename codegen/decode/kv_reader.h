@@ -27,6 +27,13 @@ KvReaderText EmitKvRecord(const KvSideLayout& layout, const std::string& name, b
 ///   follow
 KvReaderText EmitKvReader(const KvSidePlan& side, const std::string& name, int kv_heads);
 
+/// Floats of a row of head_dim in shared memory that kernels read and write at once: neighbours within a
+/// unit.
+int KvFloatVector(const KvSideLayout& layout);
+/// "float4" and its kin for 4, 2 and 1 floats, and the component behind a variable: ".y", or "" of one float.
+std::string KvFloatType(int floats);
+std::string KvFloatComponent(int floats, int at);
+
 /// The type of one load of an entry: "unsigned", "uint2", "uint4".
 std::string KvEntryType(const KvSideLayout& layout);
 /// Loads of an entry.

@@ -79,7 +79,8 @@ void CompleteAttention(KvPlan& plan) {
   plan.query_bytes = Align16(4 * plan.tile * plan.shape.head_dim);
   plan.page_bytes = Align16(4 * plan.split_tokens / plan.shape.page_tokens);
   plan.state_bytes = plan.warps * plan.tile * (plan.shape.head_dim + 2) * 4;
-  if (plan.value.Codes()) plan.state_bytes += 2 * 4 * plan.tile * plan.warps * plan.TokenLanes();
+  if (plan.value.Codes())
+    plan.state_bytes = Align16(plan.state_bytes) + 2 * 4 * plan.tile * plan.warps * plan.TokenLanes();
   plan.state_bytes = Align16(plan.state_bytes);
   plan.shared_bytes = std::max(plan.PageAt() + plan.page_bytes, plan.StateAt() + plan.state_bytes);
 

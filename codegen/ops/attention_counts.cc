@@ -66,16 +66,27 @@ std::string KeepCounts(const KvPlan& plan) {
                         {"halves", entry_halves},
                         {"v", layout.unit_channels}});
   }
-  const std::string step =
-      plan.value.turned
-          ? fmt::format("(unit / kValueSlices + kValueSteps - part % kTokenLanes % {}) % kValueSteps",
-                        layout.slice_units)
-          : "unit / kValueSlices";
+  int floats = 4;
+  while (plan.warps * plan.TokenLanes() % floats != 0) floats /= 2;
+  std::string sums;
+  for (int at = 0; at < floats; ++at) {
+    const std::string part = fmt::format("(first + {})", at);
+    const std::string step =
+        plan.value.turned
+            ? fmt::format(
+                  "(unit / kValueSlices + kValueSteps - {} % kTokenLanes % kValueSteps) % kValueSteps", part)
+            : "unit / kValueSlices";
+    sums += fmt::format(
+        "total = fmaf(factor{}, all_counts[((i * kValueSteps + {}) * kValueEntries + entry) * kThreads + {} "
+        "* kLanes "
+        "+ unit % kValueSlices], total);\n",
+        KvFloatComponent(floats, at), step, part);
+  }
   return FillText(
       R"(
     // All parts, the groups of lanes with a softmax of their own, get the same base.
     constexpr int kParts = kWarps * kTokenLanes;
-    float* factors = state + kWarps * kTile * (kHeadDim + 2);  // [query][part], at first the bases
+    float* factors = state + (kWarps * kTile * (kHeadDim + 2) + 3) / 4 * 4;  // [query][part], at first the bases
     float* part_sums = factors + kTile * kParts;
     if (lane % kLanes == 0) {
       #pragma unroll
@@ -88,8 +99,10 @@ std::string KeepCounts(const KvPlan& plan) {
     if (threadIdx.x < kTile) {
       float* mine = factors + threadIdx.x * kParts;
       float largest = mine[0];
+      #pragma unroll 1
       for (int part = 1; part < kParts; ++part) largest = fmaxf(largest, mine[part]);
       float total = 0;
+      #pragma unroll 1
       for (int part = 0; part < kParts; ++part) {
         mine[part] = exp2f(mine[part] - SoftmaxBase(largest));
         total = fmaf(mine[part], part_sums[threadIdx.x * kParts + part], total);
@@ -105,9 +118,10 @@ std::string KeepCounts(const KvPlan& plan) {
       const int entry = x / kValueUnits % kValueEntries;
       const int i = x / kValueUnits / kValueEntries;
       float total = 0;
-      for (int part = 0; part < kParts; ++part) {
-        const int step = $step$;
-        total = fmaf(factors[i * kParts + part], all_counts[((i * kValueSteps + step) * kValueEntries + entry) * kThreads + part * kLanes + unit % kValueSlices], total);
+      #pragma unroll
+      for (int first = 0; first < kParts; first += $floats$) {
+        const $vector$ factor = reinterpret_cast<const $vector$*>(factors + i * kParts + first)[0];
+        $sums$
       }
       all_counts[((i * kValueSteps + unit / kValueSlices) * kValueEntries + entry) * kThreads + unit % kValueSlices] = total;
     }
@@ -125,7 +139,11 @@ std::string KeepCounts(const KvPlan& plan) {
       state[x] = value;
     }
   )",
-      {{"step", step}, {"v", layout.unit_channels}, {"stages", stages}});
+      {{"floats", floats},
+       {"vector", KvFloatType(floats)},
+       {"sums", sums},
+       {"v", layout.unit_channels},
+       {"stages", stages}});
 }
 
 }  // namespace vqllm::internal

@@ -12,18 +12,24 @@ std::string KeepState(const KvPlan& plan, const AttentionStream& stream) {
   std::string owned = plan.lanes == 32 ? "" : "token_lane == 0";
   if (layout.slices < plan.lanes)
     owned += fmt::format("{}lane % kLanes < k{}Slices", owned.empty() ? "" : " && ", stream.value);
+  const int floats = KvFloatVector(layout);
   std::string store = FillText(
       R"(
     #pragma unroll
     for (int i = 0; i < kTile; ++i) {
       #pragma unroll
-      for (int c = 0; c < k$value$Channels; ++c) {
+      for (int c = 0; c < k$value$Channels; c += $floats$) {
         const int channel = $value$Channel(value_slice$plain$, c);
-        $guard$state[(warp * kTile + i) * kHeadDim + channel] = acc[i][c];
+        $guard$reinterpret_cast<$vector$*>(state + (warp * kTile + i) * kHeadDim + channel)[0] = $acc$;
       }
     }
   )",
       {{"value", stream.value},
+       {"floats", floats},
+       {"vector", KvFloatType(floats)},
+       {"acc", floats == 4   ? "make_float4(acc[i][c], acc[i][c + 1], acc[i][c + 2], acc[i][c + 3])"
+               : floats == 2 ? "make_float2(acc[i][c], acc[i][c + 1])"
+                             : "acc[i][c]"},
        {"plain", stream.value_side.turned ? fmt::format(" % k{}Slices", stream.value) : std::string()},
        {"guard",
         layout.slices * layout.SliceChannels() > plan.shape.head_dim ? "if (channel < kHeadDim) " : ""}});
@@ -68,9 +74,9 @@ std::string KeepState(const KvPlan& plan, const AttentionStream& stream) {
     $join$
     __syncthreads();  // the states take the place of entries and page numbers
     $store$
-    if (lane == 0) {
-      #pragma unroll
-      for (int i = 0; i < kTile; ++i) {
+    #pragma unroll
+    for (int i = 0; i < kTile; ++i) {
+      if (lane == i) {
         state[kWarps * kTile * kHeadDim + warp * kTile + i] = top[i];
         state[kWarps * kTile * (kHeadDim + 1) + warp * kTile + i] = sum[i];
       }

@@ -29,12 +29,22 @@ std::string LoadQueries(const KvPlan& plan, const AttentionStream& stream) {
   if (layout.slices < plan.lanes) owned = fmt::format("lane % kLanes < k{}Slices", stream.key);
   if (layout.slices * layout.SliceChannels() > plan.shape.head_dim)
     owned += fmt::format("{}channel < kHeadDim", owned.empty() ? "" : " && ");
+  const int floats = KvFloatVector(layout);
+  const std::string vector = KvFloatType(floats);
+  std::string parts;
+  for (int at = 0; at < floats; ++at)
+    parts += fmt::format("query[i][c + {}] = near{};\n", at, KvFloatComponent(floats, at));
   // What turning a key multiplies its channel with, besides the query: the other channel of the pair.
-  const std::string partner = FillText(R"(
-    const int other = channel < kRopeHalf ? channel + kRopeHalf : channel - kRopeHalf;
-    partner[i][c] = $owned$channel < 2 * kRopeHalf ? (channel < kRopeHalf ? 1.0f : -1.0f) * queries[i * kHeadDim + other] : 0.0f;
+  const std::string partner =
+      FillText(R"(
+    #pragma unroll
+    for (int part = 0; part < $floats$; ++part) {
+    const int at = $key$Channel(key_slice, c + part);
+    const int other = at < kRopeHalf ? at + kRopeHalf : at - kRopeHalf;
+    partner[i][c + part] = $owned$at < 2 * kRopeHalf ? (at < kRopeHalf ? 1.0f : -1.0f) * queries[i * kHeadDim + other] : 0.0f;
+    }
   )",
-                                       {{"owned", owned.empty() ? "" : owned + " && "}});
+               {{"key", stream.key}, {"floats", floats}, {"owned", owned.empty() ? "" : owned + " && "}});
   return FillText(
       R"(
     float query[kTile][k$key$Channels];
@@ -42,16 +52,23 @@ std::string LoadQueries(const KvPlan& plan, const AttentionStream& stream) {
     #pragma unroll
     for (int i = 0; i < kTile; ++i) {
       #pragma unroll
-      for (int c = 0; c < k$key$Channels; ++c) {
+      for (int c = 0; c < k$key$Channels; c += $floats$) {
         const int channel = $key$Channel(key_slice, c);
-        query[i][c] = $owned$queries[i * kHeadDim + channel]$else$;
+        const $vector$ near = $owned$reinterpret_cast<const $vector$*>(queries + i * kHeadDim + channel)[0]$else$;
+        $parts$
         $read_partner$
       }
     }
   )",
       {{"key", stream.key},
        {"owned", owned.empty() ? "" : owned + " ? "},
-       {"else", owned.empty() ? "" : " : 0.0f"},
+       {"floats", floats},
+       {"vector", vector},
+       {"parts", parts},
+       {"else", owned.empty() ? ""
+                              : fmt::format(" : {}", floats == 4   ? "make_float4(0, 0, 0, 0)"
+                                                     : floats == 2 ? "make_float2(0, 0)"
+                                                                   : "0.0f")},
        {"partner", TurnsKeys(plan) ? fmt::format("float partner[kTile][k{}Channels];", stream.key) : ""},
        {"read_partner", TurnsKeys(plan) ? partner : ""}});
 }
