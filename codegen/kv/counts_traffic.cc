@@ -1,6 +1,7 @@
 // What work on codes asks of memory beside the stream: follows codegen/decode/kv_codes.cc and
 // codegen/ops/attention_counts.cc.
 #include <algorithm>
+#include <numeric>
 
 #include "codegen/decode/kv_reader.h"
 #include "codegen/kv/traffic.h"
@@ -27,6 +28,18 @@ Traffic FillTableTraffic(const KvPlan& plan) {
       }
     }
     for (const StageTier& tier : plan.key.stages) {
+      // Whole warps all the way: one request stands for all.
+      if (threads == plan.Threads() && tier.entries % rows == 0) {
+        if (warp > 0) continue;
+        const int64_t count = int64_t{tier.entries} * layout.units / 32;
+        const auto lanes = [&](int64_t stride) {
+          return WarpAccess::Of([&](int lane) { return lane * stride; });
+        };
+        t.GlobalLoad(lanes(4 * layout.entry_words), bytes,
+                     {{used, bytes}, {count, int64_t{32} * 4 * layout.entry_words}});
+        t.SharedStore(lanes(4), 4, static_cast<double>(plan.tile * count));
+        continue;
+      }
       for (int first = 0; first < tier.entries; first += rows) {
         const int busy = std::min(rows, tier.entries - first) * layout.units;
         if (warp * 32 >= std::min(threads, busy)) continue;
@@ -66,7 +79,11 @@ Traffic KeepCountsTraffic(const KvPlan& plan) {
   t.SharedStore(WarpAccess::Of([&](int lane) { return lane < plan.tile ? 4 * lane : -1; }), 4, 2);
   // Counts of all parts.
   const int cells = plan.tile * entries * layout.units;
-  for (int first = 0; first < cells; first += 32) {
+  // A row of units further lie the same banks.
+  const int period = std::lcm(layout.units, 32);
+  const int distinct = cells % period == 0 ? period : cells;
+  const double times = static_cast<double>(cells / distinct);
+  for (int first = 0; first < distinct; first += 32) {
     const auto access = [&](auto&& at) {
       return WarpAccess::Of([&](int lane) -> int64_t {
         const int x = first + lane;
@@ -76,17 +93,17 @@ Traffic KeepCountsTraffic(const KvPlan& plan) {
     for (int part = 0; part < parts; ++part) {
       const int turn = plan.value.turned ? part % plan.TokenLanes() % layout.slice_units : 0;
       if (part % floats == 0)
-        t.SharedLoad(access([&](int i, int, int) { return 4 * (i * parts + part); }), 4 * floats, 1);
+        t.SharedLoad(access([&](int i, int, int) { return 4 * (i * parts + part); }), 4 * floats, times);
       t.SharedLoad(access([&](int i, int entry, int unit) {
                      return cell(i, (unit / layout.slices + layout.slice_units - turn) % layout.slice_units,
                                  entry, part * plan.lanes + unit % layout.slices);
                    }),
-                   4, 1);
+                   4, times);
     }
     t.SharedStore(access([&](int i, int entry, int unit) {
                     return cell(i, unit / layout.slices, entry, unit % layout.slices);
                   }),
-                  4, 1);
+                  4, times);
   }
   // Counts meet entries: random codes leave none of them empty but where there are few tokens.
   const int channels = plan.tile * plan.shape.head_dim;

@@ -16,7 +16,8 @@ using LaneUnits = std::array<int, 32>;
 /// others in global memory, `entry_bytes` a unit.
 ///
 /// Where a multiple of all banks separates the entries of a unit, a lane's bank follows from its unit and
-/// only different codes of one unit meet; else codes spread the lanes over the banks of their residue.
+/// only different codes of one unit meet; else codes spread the lanes over the banks of their residue
+/// (and those of one unit are taken as different).
 LookupCost ExpectedUnitLookup(const StageTier& tier, int units, int bytes, int entry_bytes,
                               const LaneUnits& lanes);
 

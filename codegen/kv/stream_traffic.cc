@@ -89,8 +89,9 @@ void RecordTraffic(const KvPlan& plan, const KvSidePlan& side, int begin, int en
   }
 }
 
-/// The units of a step; lanes that a guard holds back are left out.
-LaneUnits UnitsOf(const KvPlan& plan, const KvSidePlan& side, int u, bool guarded) {
+/// The units of a step. Lanes that a guard holds back are left out, and so are those behind the last slice
+/// where the lane that they repeat is in the same conflict group of `group` lanes.
+LaneUnits UnitsOf(const KvPlan& plan, const KvSidePlan& side, int u, bool guarded, int group) {
   const KvSideLayout& layout = side.layout;
   LaneUnits units;
   for (int lane = 0; lane < 32; ++lane) {
@@ -98,8 +99,10 @@ LaneUnits UnitsOf(const KvPlan& plan, const KvSidePlan& side, int u, bool guarde
     if (side.turned) slice += lane / plan.lanes % layout.slice_units * layout.slices;
     int unit = u * layout.slices + slice;
     if (side.turned) unit %= layout.units;
-    const bool idle = lane % plan.lanes >= layout.slices || unit >= layout.units;
-    units[static_cast<size_t>(lane)] = guarded && idle ? -1 : std::min(unit, layout.units - 1);
+    const bool behind = lane % plan.lanes >= layout.slices;
+    const bool repeats = behind && (lane % group != 0 || guarded);
+    const bool out = guarded && unit >= layout.units;
+    units[static_cast<size_t>(lane)] = repeats || out ? -1 : std::min(unit, layout.units - 1);
   }
   return units;
 }
@@ -121,14 +124,14 @@ void LookupTraffic(const KvPlan& plan, const KvSidePlan& side, double decoded, T
       if (side.Codes()) {
         StageTier table = stage;
         table.shared = table.entries;
-        Add(ExpectedUnitLookup(table, layout.units, 4, 4, UnitsOf(plan, side, u, true)), decoded * plan.tile,
-            t);
+        Add(ExpectedUnitLookup(table, layout.units, 4, 4, UnitsOf(plan, side, u, true, 32)),
+            decoded * plan.tile, t);
         continue;
       }
       const int bytes = std::min(16, 4 * layout.entry_words);
       const int used = ((layout.unit_channels + 1) / 2 * 4 + bytes - 1) / bytes;
       Add(ExpectedUnitLookup(stage, layout.units, bytes, 4 * layout.entry_words,
-                             UnitsOf(plan, side, u, false)),
+                             UnitsOf(plan, side, u, false, 128 / bytes)),
           decoded * used, t);
     }
   }

@@ -2,7 +2,6 @@
 #include "codegen/kv/traffic.h"
 
 #include <algorithm>
-#include <set>
 #include <vector>
 
 #include "codegen/decode/kv_reader.h"
@@ -18,12 +17,21 @@ int CeilDiv(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 class Sectors {
  public:
   void Add(int64_t at, int64_t bytes) {
-    for (int64_t s = at / kSectorBytes; s <= (at + bytes - 1) / kSectorBytes; ++s) all_.insert(s);
+    if (bytes > 0) ranges_.emplace_back(at / kSectorBytes, (at + bytes - 1) / kSectorBytes);
   }
-  double Count() const { return static_cast<double>(all_.size()); }
+  double Count() {
+    std::sort(ranges_.begin(), ranges_.end());
+    int64_t count = 0;
+    int64_t next = 0;  // sectors below are counted
+    for (const auto& [first, last] : ranges_) {
+      count += std::max<int64_t>(0, last - std::max(first, next) + 1);
+      next = std::max(next, last + 1);
+    }
+    return static_cast<double>(count);
+  }
 
  private:
-  std::set<int64_t> all_;
+  std::vector<std::pair<int64_t, int64_t>> ranges_;
 };
 
 /// Stored tokens [begin, end) of a split: see StoredSpan.
@@ -102,12 +110,15 @@ void FillTraffic(const KvSidePlan& side, Traffic& t) {
   const int vectors = 4 * side.layout.entry_words / bytes;
   for (const StageTier& tier : side.stages) {
     const int run = tier.shared * side.layout.units;
-    for (int first = 0; first < run; first += 32) {
+    const bool alike = run % 32 == 0;  // one request stands for all
+    const int64_t count = alike ? run / 32 : 1;
+    for (int first = 0; first < run; first += alike ? run : 32) {
       const auto lanes = [&](int64_t stride) {
         return WarpAccess::Of([&](int lane) { return first + lane < run ? (first + lane) * stride : -1; });
       };
-      t.GlobalLoad(lanes(int64_t{bytes} * vectors), bytes, {{vectors, bytes}});
-      t.SharedStore(lanes(bytes), bytes, vectors);
+      t.GlobalLoad(lanes(int64_t{bytes} * vectors), bytes,
+                   {{vectors, bytes}, {count, int64_t{32} * bytes * vectors}});
+      t.SharedStore(lanes(bytes), bytes, static_cast<double>(vectors * count));
     }
   }
 }
@@ -342,6 +353,30 @@ Traffic KvTraffic(const KvPlan& plan, std::span<const int> lengths) {
   }
   LaunchTouch(plan, lengths, active, t);
   return t;
+}
+
+Traffic EstimateKvTraffic(const KvPlan& plan) {
+  Traffic t;
+  const int one[] = {plan.shape.context};
+  SplitTraffic(plan, 0, one[0], plan.splits - 1, t);
+  if (plan.splits > 1) {
+    Traffic full;
+    SplitTraffic(plan, 0, one[0], 0, full);
+    t.AddTimes(full, plan.splits - 1);
+  }
+  if (plan.Merges()) MergeTraffic(plan, 0, plan.splits, t);
+  LaunchTouch(plan, one, {plan.splits}, t);
+  Traffic all;
+  all.AddTimes(t, plan.rows);
+  // Sequences share codebooks.
+  for (const KvSidePlan* side : {&plan.key, &plan.value}) {
+    const auto books = [&](double tokens) {
+      return internal::BookSectors(*side, side->Codes() ? 1e9 : tokens) * plan.shape.kv_heads;
+    };
+    all[Metric::kLoadSectorsPerLaunch] +=
+        books(one[0] * static_cast<double>(plan.rows)) - plan.rows * books(one[0]);
+  }
+  return all;
 }
 
 namespace internal {

@@ -1,6 +1,8 @@
 // What is predicted of the traffic of decode attention is what the interpreter counts.
+#include <algorithm>
 #include <map>
 
+#include "codegen/kv/cost.h"
 #include "runtime/verify_kv.h"
 #include "tests/support/data.h"
 
@@ -88,6 +90,13 @@ TEST_P(KvPrediction, EqualsWhatIsCounted) {
   EXPECT_TRUE(report.passed());
   const std::map<std::string, uint64_t> counted(report.counters.begin(), report.counters.end());
   ASSERT_EQ(report.predicted.size(), static_cast<size_t>(Metric::kCount));
+  // Instructions are an estimate for full rows: within what would turn a choice.
+  const bool full = std::all_of(c.lengths.begin(), c.lengths.end(),
+                                [&](int length) { return length == request.shape.context; });
+  const double instructions = static_cast<double>(counted.at("warp instructions"));
+  if (full) {
+    EXPECT_NEAR(PredictKvCounters(generated.plan).instructions, instructions, 0.25 * instructions);
+  }
   for (size_t i = 0; i < static_cast<size_t>(Metric::kCount); ++i) {
     const double predicted = report.predicted[i].second;
     const double found = static_cast<double>(counted.at(report.predicted[i].first));
@@ -104,16 +113,20 @@ INSTANTIATE_TEST_SUITE_P(Scalar, KvPrediction,
                                          Case{"kv-int4", "kv-int8", 2, 4, 128, {300, 0, 77}, 128, 1},
                                          Case{"kv-bf16", "kv-int4", 2, 5, 80, {200}, 256, 2},
                                          Case{"kv-int8", "kv-fp16", 1, 3, 96, {131, 500}, 64, 5}));
-INSTANTIATE_TEST_SUITE_P(Codebooks, KvPrediction,
-                         testing::Values(Case{"cq-4", "cq-2", 2, 1, 128, {512}},
-                                         Case{"cq-1", "cq-1", 1, 4, 128, {512}},
-                                         Case{"cq-2", "cq-4", 2, 2, 64, {1024, 1024}, 256}));
+INSTANTIATE_TEST_SUITE_P(
+    Codebooks, KvPrediction,
+    testing::Values(Case{"cq-4", "cq-2", 2, 1, 128, {512}, 256, 1, 0, 0, Level::kGc},
+                    Case{"cq-1", "cq-1", 1, 4, 128, {512}, 512, 1, 0, 0, Level::kO1},
+                    Case{"cq-4", "cq-4", 1, 2, 128, {1024}, 512, 1, 0, 0, Level::kSc},
+                    Case{"cq-4", "cq-4", 1, 2, 128, {1024}, 512, 1, 0, 0, Level::kBest},
+                    Case{"VQ<2,6,2>-head", "VQ<4,7,1>-head", 1, 2, 80, {1024}, 512, 1, 0, 0, Level::kSc},
+                    Case{"cq-2", "cq-4", 2, 2, 64, {1024, 1024}, 256, 1, 0, 0, Level::kSc, "rtx4090"}));
 INSTANTIATE_TEST_SUITE_P(
     Codes, KvPrediction,
-    testing::Values(
-        Case{"cq-2", "cq-2", 2, 1, 128, {1024}, 512, 1, 1, 0},
-        Case{"cq-1", "cq-1", 1, 2, 128, {2048}, 2048, 1, 1, 1, Level::kBest, "h100", 2, 1},
-        Case{"cq-4", "VQ<4,5,1>-head", 1, 1, 128, {1024}, 1024, 1, 1, 1, Level::kBest, "h100", 4}));
+    testing::Values(Case{"cq-2", "cq-2", 2, 1, 128, {1024}, 512, 1, 1, 0},
+                    Case{"cq-1", "cq-1", 1, 2, 128, {2048}, 2048, 1, 1, 1, Level::kBest, "h100", 2, 1},
+                    Case{"cq-4", "VQ<4,5,1>-head", 1, 1, 128, {1024}, 1024, 1, 1, 1, Level::kBest, "h100", 4},
+                    Case{"VQ<8,7,2>-head", "VQ<16,4,1>-head", 2, 3, 64, {700, 350}, 256, 2, 1, 1}));
 
 }  // namespace
 }  // namespace vqllm

@@ -1,0 +1,144 @@
+#include "codegen/kv/cost.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "codegen/kv/traffic.h"
+
+namespace vqllm {
+namespace {
+
+// Model constants, estimates as those of codegen/cost.cc.
+constexpr double kDramLatency = 650e-9;  // seconds
+constexpr double kL2LatencyClocks = 270;
+constexpr double kLaunch = 2.2e-6;  // seconds a kernel
+constexpr double kDramEfficiency = 0.9;
+constexpr double kIssueOverhead = 1.1;
+constexpr int kIssueSlots = 4;
+
+double CeilDiv(double a, double b) { return std::ceil(a / b); }
+
+/// Warp instructions that a lane group's tokens take on one side, without memory requests: as emitted PTX
+/// counts.
+struct SideWork {
+  double instructions = 0;
+  double fma = 0;
+};
+SideWork WorkOf(const KvPlan& plan, const KvSidePlan& side, bool keys) {
+  const KvSideLayout& layout = side.layout;
+  const double channels = layout.SliceChannels();
+  const double codes = static_cast<double>(layout.slice_units) * static_cast<double>(side.stages.size());
+  SideWork work;
+  if (side.Codes()) {
+    work.instructions = codes * (5 + plan.tile);
+    work.fma = codes * plan.tile;
+    return work;
+  }
+  // Conversion to fp32; of integers the codes' extraction, too, and scale and offset.
+  const double convert = layout.format.kind == FormatKind::kInt ? 3 : 1;
+  work.fma = channels * plan.tile + (layout.format.kind == FormatKind::kInt ? channels : 0);
+  work.instructions = channels * convert + work.fma + 5 * codes;
+  if (side.stages.size() > 1) work.instructions += channels * static_cast<double>(side.stages.size() - 1) * 2;
+  if (keys && plan.shape.keys_before_rope) work.instructions += channels * (3 + plan.tile);
+  return work;
+}
+
+}  // namespace
+
+PlanCounters PredictKvCounters(const KvPlan& plan) {
+  const KvShape& shape = plan.shape;
+  PlanCounters c;
+  c.traffic = EstimateKvTraffic(plan);
+  const double blocks = static_cast<double>(shape.kv_heads) * plan.query_tiles * plan.splits * plan.rows;
+  const int step = plan.warps * plan.slots * plan.TokenLanes();
+  const double iterations = CeilDiv(plan.split_tokens, step) * plan.warps;  // of the warps of a block
+  const double groups = iterations * plan.slots;
+  const SideWork key = WorkOf(plan, plan.key, true);
+  const SideWork value = WorkOf(plan, plan.value, false);
+  const double lanes_log = std::countr_zero(static_cast<unsigned>(plan.lanes));
+  const double softmax = plan.tile * (2 * lanes_log + 10);
+  const double channels = plan.value.Codes() ? 0 : plan.value.layout.SliceChannels();
+  const double rescale = plan.tile * (channels + 8);
+  double block =
+      groups * (34 + key.instructions + value.instructions + softmax) + iterations * (rescale + 10);
+  double fma = groups * (key.fma + value.fma);
+  double shuffles = groups * plan.tile * lanes_log;
+  // Queries, states, and what they are joined with.
+  const double rows = plan.tile * shape.head_dim / 32.0;
+  block += rows * (30 + 8 * plan.warps) + 40 * plan.warps;
+  if (!plan.value.Codes()) {
+    const double joins = std::countr_zero(static_cast<unsigned>(plan.TokenLanes()));
+    block += plan.warps * plan.tile * channels * 3 * joins;
+    shuffles += plan.warps * plan.tile * channels * joins;
+  }
+  if (plan.key.Codes()) {
+    const double entries = plan.key.Entries() * plan.key.layout.units / 32.0;
+    const double products = entries * plan.key.layout.unit_channels * plan.tile;
+    fma += products;
+    block += products + entries * (plan.key.layout.unit_channels + 6);
+  }
+  if (plan.value.Codes()) {
+    const double entries = plan.value.Entries() * plan.value.layout.units / 32.0;
+    const double parts = static_cast<double>(plan.warps) * plan.TokenLanes();
+    block += plan.tile * entries * (20 + 3 * parts) + rows * plan.value.Entries() * 6;
+  }
+  const Traffic& t = c.traffic;
+  c.instructions = blocks * block + t[Metric::kGlobalLoadRequests] + t[Metric::kGlobalStoreRequests] +
+                   t[Metric::kSharedLoadRequests] + t[Metric::kSharedStoreRequests] + t[Metric::kBarriers];
+  if (plan.Merges())
+    c.instructions += static_cast<double>(plan.rows) * plan.q_tokens * plan.Heads() * shape.head_dim / 32 *
+                      (12.0 * plan.splits + 20);
+  c.fma = blocks * fma;
+  c.shuffles = blocks * shuffles;
+  c.code_requests = blocks * groups * 2;
+  const double record_bytes =
+      4.0 * static_cast<double>(plan.key.layout.RecordWords() + plan.value.layout.RecordWords());
+  c.compulsory_bytes = static_cast<double>(plan.rows) * shape.kv_heads * shape.context * record_bytes +
+                       4.0 * plan.rows * plan.q_tokens * plan.Heads() * shape.head_dim;
+  for (const KvSidePlan* side : {&plan.key, &plan.value})
+    c.compulsory_bytes +=
+        4.0 * side->Entries() * side->layout.units * side->layout.entry_words * shape.kv_heads;
+  return c;
+}
+
+ModelledTime ModelKvTime(const KvPlan& plan, const PlanCounters& c, const GpuSpec& gpu) {
+  const Occupancy occupancy =
+      ComputeOccupancy(LimitsOf(gpu.arch), plan.Threads(), plan.register_budget, plan.shared_bytes);
+  const double clock = gpu.clock_ghz.value * 1e9;
+  const double sms = gpu.sms.value;
+  const double blocks = static_cast<double>(plan.shape.kv_heads) * plan.query_tiles * plan.splits * plan.rows;
+  const double share = CeilDiv(blocks, sms) / blocks;  // of the busiest SM
+  ModelledTime t;
+  t.dram_us = 1e6 * c.DramBytes() / (kDramEfficiency * gpu.dram_gb_per_s.value * 1e9);
+  t.l2_us = 1e6 * c.L2Bytes() / (gpu.l2_gb_per_s.value * 1e9);
+  t.lsu_us = 1e6 * (c.SharedWavefronts() + c.shuffles + c.traffic.global_lines) * share / clock;
+  t.issue_us = 1e6 * c.instructions * kIssueOverhead * share / (kIssueSlots * clock);
+  t.fp32_us = 1e6 * c.fma * 32 / gpu.fp32_lanes.value * share / clock;
+  // Little's law: the loads in flight are those of the resident warps, of both sides of all tokens under way.
+  const double warps = std::min<double>(occupancy.blocks, CeilDiv(blocks, sms)) * plan.warps;
+  t.latency_us = 1e6 * c.code_requests * share * kDramLatency / (warps * 2 * plan.slots);
+  const std::pair<double, const char*> terms[] = {{t.dram_us, "dram"}, {t.l2_us, "l2"},
+                                                  {t.lsu_us, "lsu"},   {t.issue_us, "issue"},
+                                                  {t.fp32_us, "fp32"}, {t.latency_us, "latency"}};
+  double second = 0;
+  for (const auto& [us, name] : terms) {
+    if (us > t.lower_us) {
+      second = t.lower_us;
+      t.lower_us = us;
+      t.bound = name;
+    } else {
+      second = std::max(second, us);
+    }
+  }
+  const double serial = 1e6 * (kDramLatency * 2 + kL2LatencyClocks / clock);
+  t.upper_us = t.lower_us + second + serial + 1e6 * kLaunch * static_cast<double>(plan.launches.size());
+  return t;
+}
+
+double WaveEfficiency(const KvPlan& plan, const GpuSpec& gpu) {
+  const double blocks = static_cast<double>(plan.shape.kv_heads) * plan.query_tiles * plan.splits * plan.rows;
+  return blocks / (CeilDiv(blocks, gpu.sms.value) * gpu.sms.value);
+}
+
+}  // namespace vqllm
