@@ -1,5 +1,7 @@
 #include "kernels/cpu/linear_dense.h"
 
+#include <hwy/cache_control.h>
+
 #include "vq/base/check.h"
 
 #define HWY_WANT_AVX3_DL
@@ -40,7 +42,8 @@ HWY_INLINE VF LoadLast(const uint8_t* bytes, int64_t n) {
 }
 
 /// kRows rows of W times kM rows of x. Two sums a product cover half the latency of a fused multiply-add, the
-/// rows the rest.
+/// rows the rest. A single token asks for the rows after these meanwhile: short rows end before the hardware
+/// has seen a stream in them.
 template <DType kType, int kRows, int kM>
 HWY_NOINLINE void Block(const uint8_t* w, int64_t row_bytes, MatrixView<const float> x, int64_t token,
                         MatrixView<float> y, int64_t row) {
@@ -53,7 +56,11 @@ HWY_NOINLINE void Block(const uint8_t* w, int64_t row_bytes, MatrixView<const fl
   int64_t c = 0;
   for (; c + kLanes <= x.cols; c += kLanes) {
     VF values[kRows];
-    for (int r = 0; r < kRows; ++r) values[r] = LoadWeights<kType>(w + r * row_bytes + c * kSize);
+    for (int r = 0; r < kRows; ++r) {
+      const uint8_t* place = w + r * row_bytes + c * kSize;
+      if (kM == 1) hwy::Prefetch(place + kRows * row_bytes);
+      values[r] = LoadWeights<kType>(place);
+    }
     for (int t = 0; t < kM; ++t) {
       const VF xs = hn::LoadU(f, x.Row(token + t) + c);
       for (int r = 0; r < kRows; ++r) sum[t][r] = hn::MulAdd(values[r], xs, sum[t][r]);
