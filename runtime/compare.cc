@@ -60,8 +60,13 @@ double Divergence(std::span<const float> reference, std::span<const float> candi
 class Comparison {
  public:
   Comparison(const Model& model, std::shared_ptr<Device> device, const CompareOptions& options,
-             const std::vector<int32_t>& text, const std::vector<int32_t>& calibration)
-      : model_(model), device_(std::move(device)), options_(options), calibration_(calibration) {
+             const std::vector<int32_t>& text, const std::vector<int32_t>& calibration,
+             std::shared_ptr<Device> calibration_device)
+      : model_(model),
+        device_(std::move(device)),
+        calibration_device_(calibration_device ? std::move(calibration_device) : device_),
+        options_(options),
+        calibration_(calibration) {
     const int64_t bytes = model.config.vocab * int64_t{sizeof(float)};
     const int64_t limit = std::max<int64_t>(kReferenceBytes / bytes, 2);
     const int64_t wanted = options.max_tokens > 0 ? std::min(options.max_tokens, limit) : limit;
@@ -70,6 +75,7 @@ class Comparison {
   }
 
   std::vector<CompareRow> Run() {
+    TrainCodebooks();
     MakeReference();
     std::vector<CompareRow> rows;
     for (const std::string& name : options_.weights) {
@@ -84,8 +90,8 @@ class Comparison {
  private:
   int64_t Context() const { return std::max(options_.context, kSpeedPrompt + options_.decode_tokens + 1); }
 
-  void MakeReference() {
-    Decoder decoder(device_, model_, Context());
+  void TrainCodebooks() {
+    Decoder decoder(calibration_device_, model_, Context());
     for (const std::string& name : options_.kv) {
       KvCacheSpec& kv = kv_[name] = ParseKvCacheSpec(name);
       kv.window = options_.kv_window;
@@ -93,6 +99,10 @@ class Comparison {
       kv.keys_before_rope = options_.keys_before_rope;
       TrainKvCodebooks(decoder, calibration_, FirstToken(model_), {.seed = options_.seed}, kv);
     }
+  }
+
+  void MakeReference() {
+    Decoder decoder(device_, model_, Context());
     const size_t vocab = static_cast<size_t>(model_.config.vocab);
     ScoreWindows(decoder, ParseKvCacheSpec("kv-fp16"), windows_, [&](std::span<const float> logits, int32_t) {
       const size_t at = reference_.logprobs.size();
@@ -150,41 +160,73 @@ class Comparison {
     row.top1 = static_cast<double>(agree) / static_cast<double>(divergences.size());
   }
 
-  /// Speeds of one sequence: a prompt of `context` tokens, and single tokens behind a prompt of kSpeedPrompt.
+  /// Speeds of one sequence: a prompt of `context` tokens, and single tokens behind a prompt of kSpeedPrompt;
+  /// with the kernels that serve the latter. The interpreter's own speed says nothing: there steps are
+  /// counted.
   void Time(Decoder& decoder, const KvCacheSpec& kv, CompareRow& row) {
-    std::vector<int32_t> prompt(static_cast<size_t>(options_.context));
+    std::vector<int32_t> prompt(static_cast<size_t>(std::max(options_.context, kSpeedPrompt)));
     for (size_t i = 0; i < prompt.size(); ++i)
       prompt[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(model_.config.vocab));
     KvCache cache(*device_, model_.config, kv, Context(), 1, Context());
+    const bool counts = device_->Counts();
+    if (!counts)
+      row.prefill_tps =
+          PrefillSpeed(decoder, cache, std::span(prompt).first(static_cast<size_t>(options_.context)));
+
+    const int slot = cache.NewSequence();
     std::vector<float> logits;
-    std::vector<double> prefill;
+    const auto run = [&](std::span<const int32_t> tokens) {
+      const Clock::time_point start = Clock::now();
+      decoder.Run(cache, std::array{DecoderInput{.slot = slot, .tokens = tokens}}, logits);
+      return Seconds(start);
+    };
+    run(std::span(prompt).first(static_cast<size_t>(std::min(kSpeedPrompt, options_.context))));
+    device_->ResetUses();
+    // A GPU repeats what it recorded of later steps, so that their launches are not seen one by one.
+    const int64_t counted = counts ? std::min(options_.decode_tokens, kCountedTokens) : 1;
+    std::vector<double> speeds;
+    for (int64_t step = 0; step < (counts ? counted : options_.decode_tokens); ++step) {
+      const int32_t next = ArgMax(logits);
+      speeds.push_back(1 / run({&next, 1}));
+      if (step + 1 == counted) TakeUses(counted, row);
+    }
+    if (!counts) row.decode_tps = Median(speeds);
+  }
+
+  double PrefillSpeed(Decoder& decoder, KvCache& cache, std::span<const int32_t> prompt) {
+    std::vector<float> logits;
+    std::vector<double> speeds;
     for (int round = 0; round < 3; ++round) {
       const int slot = cache.NewSequence();
       const Clock::time_point start = Clock::now();
       decoder.Run(cache, std::array{DecoderInput{.slot = slot, .tokens = prompt}}, logits);
-      prefill.push_back(static_cast<double>(prompt.size()) / Seconds(start));
+      speeds.push_back(static_cast<double>(prompt.size()) / Seconds(start));
       cache.FreeSequence(slot);
     }
-    row.prefill_tps = Median(prefill);
+    return Median(speeds);
+  }
 
-    const int slot = cache.NewSequence();
-    std::vector<int32_t> next(prompt.begin(),
-                              prompt.begin() + std::min<int64_t>(kSpeedPrompt, options_.context));
-    decoder.Run(cache, std::array{DecoderInput{.slot = slot, .tokens = next}}, logits);
-    std::vector<double> steps;
-    for (int64_t step = 0; step < options_.decode_tokens; ++step) {
-      next = {ArgMax(logits)};
-      const Clock::time_point start = Clock::now();
-      decoder.Run(cache, std::array{DecoderInput{.slot = slot, .tokens = next}}, logits);
-      steps.push_back(1 / Seconds(start));
+  /// The device's launches since ResetUses, over so many tokens.
+  void TakeUses(int64_t tokens, CompareRow& row) {
+    row.ops = device_->Uses();
+    for (KernelUse& use : row.ops) {
+      use.launches /= tokens;
+      for (double* sum :
+           {&use.dram_bytes, &use.shared_wavefronts, &use.modelled_lower_us, &use.modelled_upper_us})
+        *sum /= static_cast<double>(tokens);
+      row.dram_bytes += use.dram_bytes;
+      row.shared_wavefronts += use.shared_wavefronts;
+      row.modelled_lower_us += use.modelled_lower_us;
+      row.modelled_upper_us += use.modelled_upper_us;
     }
-    if (!steps.empty()) row.decode_tps = Median(steps);
   }
 
   static constexpr int64_t kSpeedPrompt = 32;
+  static constexpr int64_t kCountedTokens = 4;  // counts of neighbouring steps differ by a token of the cache
 
   const Model& model_;
   std::shared_ptr<Device> device_;
+  std::shared_ptr<Device> calibration_device_;
   const CompareOptions& options_;
   const std::vector<int32_t>& calibration_;
   std::vector<ScoredWindow> windows_;
@@ -196,7 +238,8 @@ class Comparison {
 
 std::vector<CompareRow> Compare(const Model& model, std::shared_ptr<Device> device,
                                 const CompareOptions& options, const std::vector<int32_t>& text,
-                                const std::vector<int32_t>& calibration) {
+                                const std::vector<int32_t>& calibration,
+                                std::shared_ptr<Device> calibration_device) {
   // Names are checked before any work: a typo must not cost an hour.
   for (const std::string& name : options.weights) {
     if (name != "original") ParseFormat(name);
@@ -206,7 +249,8 @@ std::vector<CompareRow> Compare(const Model& model, std::shared_ptr<Device> devi
     const bool vq = kv.key.kind == FormatKind::kTable || kv.value.kind == FormatKind::kTable;
     if (vq && calibration.size() < 2) Fail("KV format {} needs calibration text: give --calib FILE", name);
   }
-  return Comparison(model, std::move(device), options, text, calibration).Run();
+  return Comparison(model, std::move(device), options, text, calibration, std::move(calibration_device))
+      .Run();
 }
 
 }  // namespace vqllm

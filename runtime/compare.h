@@ -40,16 +40,28 @@ struct CompareRow {
   double prefill_tps = 0;  ///< tokens/s of a prompt of `context` tokens, batch 1, median of 3
   double decode_tps = 0;   ///< tokens/s of single-token steps, batch 1
   int64_t peak_rss = 0;    ///< bytes, of this pair's run
+
+  // What one decode step launches, by op; empty on a CPU. On a device that counts (Device::Counts) the speeds
+  // above are 0 and the sums below hold; on another they are 0.
+  std::vector<KernelUse> ops;
+  double dram_bytes = 0;         ///< counted, a token
+  double shared_wavefronts = 0;  ///< counted, a token
+  double modelled_lower_us = 0;  ///< modelled, a token: launches follow each other
+  double modelled_upper_us = 0;
 };
 
-/// Runs all pairs. `text` and `calibration` are token ids; KV codebooks are trained on the calibration text
-/// by each quantised model. Throws Error where a VQ KV format is asked for and there is no calibration text.
+/// Runs all pairs. `text` and `calibration` are token ids; KV codebooks are trained on the calibration text,
+/// on `calibration_device` (null: on `device`). Throws Error where a VQ KV format is asked for and there is
+/// no calibration text.
 std::vector<CompareRow> Compare(const Model& model, std::shared_ptr<Device> device,
                                 const CompareOptions& options, const std::vector<int32_t>& text,
-                                const std::vector<int32_t>& calibration);
+                                const std::vector<int32_t>& calibration,
+                                std::shared_ptr<Device> calibration_device = nullptr);
 
 /// The rows as an aligned table for a terminal; the best value of each column is marked with '*'.
 std::string CompareTable(const std::vector<CompareRow>& rows);
+/// Which kernels served each op of a decode step, and what they did, row by row; empty for a CPU.
+std::string CompareKernels(const std::vector<CompareRow>& rows);
 /// {"rows":[{...}]}
 std::string CompareJson(const std::vector<CompareRow>& rows);
 

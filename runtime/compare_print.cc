@@ -16,7 +16,8 @@ struct Column {
   const char* title;
   Better better;
   std::function<double(const CompareRow&)> value;
-  const char* format;  // of fmt
+  const char* format;     // of fmt
+  bool optional = false;  // left out where all rows have 0: the device does not measure, or not count it
 };
 
 constexpr double kMebi = 1024 * 1024;
@@ -34,8 +35,14 @@ const std::vector<Column>& Columns() {
       {"KL mean", Better::kLower, [](const CompareRow& r) { return r.kl_mean; }, "{:.5f}"},
       {"KL p99", Better::kLower, [](const CompareRow& r) { return r.kl_p99; }, "{:.4f}"},
       {"top1 %", Better::kHigher, [](const CompareRow& r) { return 100 * r.top1; }, "{:.2f}"},
-      {"prefill t/s", Better::kHigher, [](const CompareRow& r) { return r.prefill_tps; }, "{:.0f}"},
-      {"decode t/s", Better::kHigher, [](const CompareRow& r) { return r.decode_tps; }, "{:.1f}"},
+      {"prefill t/s", Better::kHigher, [](const CompareRow& r) { return r.prefill_tps; }, "{:.0f}", true},
+      {"decode t/s", Better::kHigher, [](const CompareRow& r) { return r.decode_tps; }, "{:.1f}", true},
+      {"DRAM KiB/tok", Better::kLower, [](const CompareRow& r) { return r.dram_bytes / 1024; }, "{:.1f}",
+       true},
+      {"shared/tok", Better::kLower, [](const CompareRow& r) { return r.shared_wavefronts; }, "{:.0f}", true},
+      {"modelled us/tok", Better::kLower, [](const CompareRow& r) { return r.modelled_lower_us; }, "{:.1f}",
+       true},
+      {"to", Better::kLower, [](const CompareRow& r) { return r.modelled_upper_us; }, "{:.0f}", true},
       {"RSS MiB", Better::kLower, [](const CompareRow& r) { return static_cast<double>(r.peak_rss) / kMebi; },
        "{:.0f}"},
   };
@@ -74,6 +81,8 @@ std::string CompareTable(const std::vector<CompareRow>& rows) {
   for (const CompareRow& row : rows)
     lines.push_back(fmt::format("{:<{}}  {:<{}}", row.weights, weights, row.kv, kv));
   for (const Column& column : Columns()) {
+    const auto zero = [&](const CompareRow& row) { return column.value(row) == 0; };
+    if (column.optional && std::ranges::all_of(rows, zero)) continue;
     const std::vector<std::string> cells = Cells(column, rows);
     size_t width = std::string(column.title).size() + 1;
     for (const std::string& cell : cells) width = std::max(width, cell.size());
@@ -82,6 +91,23 @@ std::string CompareTable(const std::vector<CompareRow>& rows) {
   }
   for (std::string& line : lines) line.erase(line.find_last_not_of(' ') + 1);
   return fmt::format("{}\n", fmt::join(lines, "\n"));
+}
+
+std::string CompareKernels(const std::vector<CompareRow>& rows) {
+  std::string text;
+  for (const CompareRow& row : rows) {
+    if (row.ops.empty()) continue;
+    text += fmt::format("\n{} {}: kernels of a decode step\n", row.weights, row.kv);
+    for (const KernelUse& use : row.ops) {
+      text += fmt::format("  {:<32} {:<28} {:>4} launches", use.op, use.kernels, use.launches);
+      if (row.dram_bytes > 0) {
+        text += fmt::format("  {:>9.1f} KiB  {:>8.0f} passes  {:>7.1f} to {:.1f} us", use.dram_bytes / 1024,
+                            use.shared_wavefronts, use.modelled_lower_us, use.modelled_upper_us);
+      }
+      text += "\n";
+    }
+  }
+  return text;
 }
 
 std::string CompareJson(const std::vector<CompareRow>& rows) {
@@ -101,6 +127,21 @@ std::string CompareJson(const std::vector<CompareRow>& rows) {
                            {"prefill_tps", row.prefill_tps},
                            {"decode_tps", row.decode_tps},
                            {"peak_rss", row.peak_rss}});
+    if (row.ops.empty()) continue;
+    nlohmann::ordered_json& json = out["rows"].back();
+    const auto add = [counted = row.dram_bytes > 0](nlohmann::ordered_json& to, const auto& sums) {
+      if (!counted) return;
+      to["dram_bytes"] = sums.dram_bytes;
+      to["shared_wavefronts"] = sums.shared_wavefronts;
+      to["modelled_lower_us"] = sums.modelled_lower_us;
+      to["modelled_upper_us"] = sums.modelled_upper_us;
+    };
+    add(json, row);
+    json["ops"] = nlohmann::ordered_json::array();
+    for (const KernelUse& use : row.ops) {
+      json["ops"].push_back({{"op", use.op}, {"kernels", use.kernels}, {"launches", use.launches}});
+      add(json["ops"].back(), use);
+    }
   }
   return out.dump(1) + "\n";
 }

@@ -44,12 +44,18 @@ void Run(Options options) {
   const std::vector<int32_t> calibration =
       options.calibration.empty() ? std::vector<int32_t>() : TokensOfFile(model, options.calibration);
   const auto device = options.model.MakeDevice();
-  const std::vector<CompareRow> rows = Compare(model, device, options.compare, text, calibration);
+  const std::vector<CompareRow> rows =
+      Compare(model, device, options.compare, text, calibration, options.model.CalibrationDevice(device));
   if (options.json) {
     fmt::print("{}", CompareJson(rows));
     return;
   }
-  fmt::print("{} on {}; measured\n{}", options.model.model.string(), device->Describe(), CompareTable(rows));
+  fmt::print("{} on {}; {}\n{}", options.model.model.string(), device->Describe(),
+             device->Counts() ? fmt::format("DRAM and shared memory counted, times modelled for {}",
+                                            options.model.device.gpu)
+                              : "measured",
+             CompareTable(rows));
+  fmt::print("{}", CompareKernels(rows));
 }
 
 }  // namespace
@@ -59,7 +65,12 @@ void AddCompare(CLI::App& app) {
   command->footer(
       "KL and top1 compare with the model as loaded and an fp16 KV cache. MiB counts all weights, codebooks "
       "among them. The best value of\n"
-      "a column is marked with *.");
+      "a column is marked with *. With --device ptx a decode step is counted instead of timed: DRAM bytes, "
+      "passes "
+      "of shared memory, and from\n"
+      "them the modelled time of its launches on --gpu, between what binds each launch alone and nothing "
+      "overlapped. With ptx and cuda the\n"
+      "kernels that served each op of the step follow.");
   const auto options = std::make_shared<Options>();
   options->model.Add(*command);
   options->model.AddDevice(*command);

@@ -108,6 +108,17 @@ struct Batch {
   std::span<const int64_t> picked;  ///< tokens whose logits are wanted, ascending
 };
 
+/// What was launched for one op since ResetUses, on a device that counts.
+struct KernelUse {
+  std::string op;       ///< with format and shape: "gemv aqlm-2x8 4096x4096"
+  std::string kernels;  ///< names of the kernels that served it
+  int64_t launches = 0;
+  double dram_bytes = 0;         ///< counted: sectors touched for the first time in a launch
+  double shared_wavefronts = 0;  ///< counted: passes of shared memory
+  double modelled_lower_us = 0;  ///< modelled from the counts: the term that binds
+  double modelled_upper_us = 0;  ///< nothing overlapped
+};
+
 /// What a decoder asks of a machine: a handful of verbs over weights, activations and KV layers that the
 /// device owns. Objects of one device must not be handed to another. Verbs run in the order of the calls;
 /// Download waits for them.
@@ -162,6 +173,13 @@ class Device {
 
   /// Rows [0, rows) of x as fp32 into out [rows, cols].
   virtual void Download(const Activation& x, int64_t rows, float* out) = 0;
+
+  /// True where runs are counted, and their time means nothing: the interpreter.
+  virtual bool Counts() const { return false; }
+  /// By op, since the device was made or ResetUses; empty on a CPU. Without Counts() only the kernels are
+  /// known.
+  virtual std::vector<KernelUse> Uses() const { return {}; }
+  virtual void ResetUses() {}
 
  private:
   int64_t next_key_ = 0;

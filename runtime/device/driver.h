@@ -31,8 +31,6 @@ struct LaunchCounts {
   double global_lines = 0;  ///< 128-byte passes of global requests through L1
   double instructions = 0;  ///< of warps
   double tensor_flops = 0;
-
-  LaunchCounts& operator+=(const LaunchCounts& other);
 };
 
 /// A file of kernels, loaded.
@@ -58,6 +56,8 @@ class GpuDriver {
   virtual std::string Describe() const = 0;
   /// What kernels are planned and compiled for.
   virtual const GpuSpec& gpu() const = 0;
+  /// True where Launch counts.
+  virtual bool Counts() const { return false; }
 
   /// Memory, filled with zeros, aligned to 256 bytes. `name` is what errors call it.
   virtual DeviceAddress Allocate(int64_t bytes, const std::string& name) = 0;

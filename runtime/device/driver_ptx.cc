@@ -55,6 +55,7 @@ class PtxDriver final : public GpuDriver {
                        launch_.hazards ? ", hazard checks on" : "");
   }
   const GpuSpec& gpu() const override { return gpu_; }
+  bool Counts() const override { return true; }
 
   DeviceAddress Allocate(int64_t bytes, const std::string& name) override {
     const DeviceAddress address = memory_.Allocate(static_cast<uint64_t>(bytes), name);

@@ -41,6 +41,10 @@ class GpuDevice final : public Device {
   void Attend(const DeviceKv& kv, const Activation& q, const DeviceRope& rope, Activation& out) override;
   void Download(const Activation& x, int64_t rows, float* out) override;
 
+  bool Counts() const override { return driver_->Counts(); }
+  std::vector<KernelUse> Uses() const override { return kernels_.Uses(); }
+  void ResetUses() override { kernels_.ResetUses(); }
+
   GpuKernels& kernels() { return kernels_; }
   /// How often a recorded run was repeated.
   int64_t recorded_runs() const { return recorded_runs_; }

@@ -48,12 +48,20 @@ const GpuModule& GpuKernels::Fixed(const char* file) {
   return *module;
 }
 
+std::vector<KernelUse> GpuKernels::Uses() const {
+  std::vector<KernelUse> uses;
+  for (const auto& [op, use] : uses_) uses.push_back(use);
+  return uses;
+}
+
 void GpuKernels::Count(const std::string& serves, const std::string& kernel, const LaunchSize& size,
                        const LaunchCounts& counts) {
-  GpuUse& use = uses_[serves];
+  KernelUse& use = uses_[serves];
+  use.op = serves;
   if (use.kernels.find(kernel) == std::string::npos) use.kernels += (use.kernels.empty() ? "" : " ") + kernel;
   ++use.launches;
-  use.counts += counts;
+  use.dram_bytes += counts.dram_bytes;
+  use.shared_wavefronts += counts.shared_wavefronts;
   const LaunchTime time = ModelLaunch(counts, size, driver_.gpu());
   use.modelled_lower_us += time.lower_us;
   use.modelled_upper_us += time.upper_us;

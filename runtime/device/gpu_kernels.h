@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codegen/generate.h"
+#include "runtime/device/device.h"
 #include "runtime/device/driver.h"
 
 namespace vqllm {
@@ -56,15 +57,6 @@ struct GpuProgram {
 /// Addresses of a program's parameters by name.
 using GpuArguments = std::map<std::string_view, DeviceAddress>;
 
-/// What was launched for one op since the last Reset.
-struct GpuUse {
-  std::string kernels;  ///< names of the kernels that served it
-  int64_t launches = 0;
-  LaunchCounts counts;
-  double modelled_lower_us = 0;
-  double modelled_upper_us = 0;
-};
-
 /// The kernels of one driver: generated for a request or fixed, compiled through the cache at their first
 /// use, loaded once. Every launch is counted under the op that it serves.
 class GpuKernels {
@@ -92,7 +84,7 @@ class GpuKernels {
     Count(kernel, kernel, size, driver_.Launch(Fixed(file), kernel, size, pointers));
   }
 
-  const std::map<std::string, GpuUse>& uses() const { return uses_; }
+  std::vector<KernelUse> Uses() const;
   void ResetUses() { uses_.clear(); }
 
  private:
@@ -103,7 +95,7 @@ class GpuKernels {
   GpuDriver& driver_;
   KernelCache cache_;
   std::map<std::string, std::unique_ptr<GpuModule>> fixed_;
-  std::map<std::string, GpuUse> uses_;
+  std::map<std::string, KernelUse> uses_;
 };
 
 }  // namespace vqllm

@@ -14,16 +14,6 @@ constexpr double kLaunchUs = 2.2;
 
 }  // namespace
 
-LaunchCounts& LaunchCounts::operator+=(const LaunchCounts& other) {
-  for (const auto member :
-       {&LaunchCounts::dram_bytes, &LaunchCounts::l2_bytes, &LaunchCounts::shared_wavefronts,
-        &LaunchCounts::shared_ideal, &LaunchCounts::global_lines, &LaunchCounts::instructions,
-        &LaunchCounts::tensor_flops}) {
-    this->*member += other.*member;
-  }
-  return *this;
-}
-
 LaunchTime ModelLaunch(const LaunchCounts& counts, const LaunchSize& size, const GpuSpec& gpu) {
   if (counts.instructions == 0) return {};
   const double blocks = static_cast<double>(size.blocks_x * size.blocks_y * size.blocks_z);

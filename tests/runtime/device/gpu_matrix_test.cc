@@ -138,12 +138,12 @@ TEST_F(GpuMatrixTest, KernelsAreSharedByMatricesOfOneShape) {
   const GpuMatrix b(kernels_, linears_, tensor, {});
   const std::vector<Half> x = Random(256, 1);
   EXPECT_EQ(Multiply(a, x, 1), Multiply(b, x, 1));
-  ASSERT_EQ(kernels_.uses().size(), 1u);
-  const GpuUse& use = kernels_.uses().begin()->second;
-  EXPECT_EQ(kernels_.uses().begin()->first, "gemv aqlm-2x8 64x256");
+  ASSERT_EQ(kernels_.Uses().size(), 1u);
+  const KernelUse use = kernels_.Uses().front();
+  EXPECT_EQ(use.op, "gemv aqlm-2x8 64x256");
   EXPECT_GE(use.launches, 2);
   // Codes, both codebooks, the activations and the outputs, twice.
-  EXPECT_GE(use.counts.dram_bytes, 2.0 * (64 * 32 * 2 + 2 * 256 * 16 + 2 * 256 + 2 * 64));
+  EXPECT_GE(use.dram_bytes, 2.0 * (64 * 32 * 2 + 2 * 256 * 16 + 2 * 256 + 2 * 64));
   EXPECT_GT(use.modelled_lower_us, 0);
   EXPECT_LT(use.modelled_lower_us, use.modelled_upper_us);
 }
