@@ -194,7 +194,8 @@ Format ParseIntNotation(std::string_view text) {
   }
   f.symmetric = Take(rest, "-sym");
   if (!rest.empty() || f.scale == ScaleKind::kNone)
-    Fail("format {}: allowed: int<bits>-g<group> and int<bits>-row, with -sym behind it or not", f.name);
+    Fail("format: found \"{}\", allowed: int<bits>-g<group> and int<bits>-row, with -sym behind it or not",
+         f.name);
   Validate(f);
   return f;
 }

@@ -127,6 +127,30 @@ TEST_F(Command, CompareGivesARowForEveryPair) {
   EXPECT_THAT(Error("compare model --weights original --kv cq-2 --text text.txt"), HasSubstr("--calib"));
 }
 
+TEST_F(Command, CompareCountsDecodeStepsInTheInterpreter) {
+  const json out = Json(
+      "compare model --weights original,int4-g64 --kv kv-fp16 --text text.txt --ctx 8 --tokens 8 --decode 1 "
+      "--device ptx --gpu h100 --json");
+  ASSERT_EQ(out["rows"].size(), 2u);
+  for (const json& row : out["rows"]) {
+    EXPECT_EQ(row["decode_tps"], 0);  // the interpreter's own speed means nothing
+    EXPECT_GT(row["modelled_lower_us"].get<double>(), 0);
+    EXPECT_GT(row["modelled_upper_us"].get<double>(), row["modelled_lower_us"].get<double>());
+    double bytes = 0;
+    double wavefronts = 0;
+    for (const json& op : row["ops"]) {
+      EXPECT_GT(op["launches"].get<int>(), 0) << op;
+      EXPECT_FALSE(op["kernels"].get<std::string>().empty()) << op;
+      bytes += op["dram_bytes"].get<double>();
+      wavefronts += op["shared_wavefronts"].get<double>();
+    }
+    EXPECT_NEAR(row["dram_bytes"].get<double>(), bytes, 1e-6 * bytes);
+    EXPECT_NEAR(row["shared_wavefronts"].get<double>(), wavefronts, 1e-6 * wavefronts);
+  }
+  // A step reads its weights once: fewer bytes where they are smaller.
+  EXPECT_LT(out["rows"][1]["dram_bytes"].get<double>(), out["rows"][0]["dram_bytes"].get<double>());
+}
+
 TEST_F(Command, AShardOrTensorThatIsMissingIsNamed) {  // case I04
   const std::string index = R"({"weight_map": {"model.norm.weight": "model-00002.safetensors"}})";
   std::filesystem::rename(dir_ / "model/model.safetensors", dir_ / "model/model-00001.safetensors");
