@@ -38,28 +38,44 @@ static_assert(std::size(kNames) == static_cast<size_t>(Metric::kCount));
 
 constexpr int kLineBytes = 128;
 /// How often the base of a request lies at each offset within a line: all that sectors and lines depend on.
-using Phases = std::array<int64_t, kLineBytes>;
+struct Phases {
+  std::array<uint8_t, kLineBytes> at;  // `count` of them
+  std::array<int64_t, kLineBytes> times;
+  size_t count = 0;
+};
 
 Phases PhasesOf(std::initializer_list<Loop> loops) {
-  Phases phases{};
-  phases[0] = 1;
+  Phases phases;
+  int64_t whole = 1;  // turns of loops that go by whole lines
+  bool even = true;
+  for (const Loop& loop : loops) {
+    if (loop.stride % kLineBytes == 0 || loop.count == 1) {
+      whole *= loop.count;
+    } else {
+      even = false;
+    }
+  }
+  phases.at[0] = 0;
+  phases.times[0] = whole;
+  phases.count = 1;
+  if (even) return phases;
   for (const Loop& loop : loops) {
     const int64_t step = (loop.stride % kLineBytes + kLineBytes) % kLineBytes;
-    if (step == 0) {
-      for (int64_t& count : phases) count *= loop.count;
-      continue;
-    }
+    if (step == 0 || loop.count == 1) continue;
     // Strides come back to the start after `period` turns.
-    const int64_t period = kLineBytes / std::min<int64_t>(kLineBytes, step & -step);
-    Phases shifted{};
+    const int64_t period = kLineBytes / (step & -step);
+    std::array<int64_t, kLineBytes> shifted{};
     for (int64_t turn = 0; turn < std::min(period, loop.count); ++turn) {
       const int64_t turns = (loop.count - turn + period - 1) / period;
-      for (size_t phase = 0; phase < phases.size(); ++phase) {
-        if (phases[phase] != 0)
-          shifted[(phase + static_cast<size_t>(turn * step)) % kLineBytes] += turns * phases[phase];
-      }
+      for (size_t i = 0; i < phases.count; ++i)
+        shifted[(phases.at[i] + static_cast<size_t>(turn * step)) % kLineBytes] += turns * phases.times[i];
     }
-    phases = shifted;
+    phases.count = 0;
+    for (size_t phase = 0; phase < shifted.size(); ++phase) {
+      if (shifted[phase] == 0) continue;
+      phases.at[phases.count] = static_cast<uint8_t>(phase);
+      phases.times[phases.count++] = shifted[phase];
+    }
   }
   return phases;
 }
@@ -129,12 +145,11 @@ void Traffic::Global(Metric requests, Metric sectors, const WarpAccess& access, 
   VQLLM_CHECK(std::has_single_bit(static_cast<unsigned>(bytes)) && bytes <= 16, "{}", bytes);
   if (access.mask == 0) return;
   const Phases phases = PhasesOf(loops);
-  for (size_t phase = 0; phase < phases.size(); ++phase) {
-    if (phases[phase] == 0) continue;
-    const double times = static_cast<double>(phases[phase]);
+  for (size_t i = 0; i < phases.count; ++i) {
+    const double times = static_cast<double>(phases.times[i]);
     (*this)[requests] += times;
-    (*this)[sectors] += times * Distinct(access, static_cast<int64_t>(phase), 5);
-    global_lines += times * Distinct(access, static_cast<int64_t>(phase), 7);
+    (*this)[sectors] += times * Distinct(access, phases.at[i], 5);
+    global_lines += times * Distinct(access, phases.at[i], 7);
   }
 }
 
@@ -179,21 +194,18 @@ void Traffic::AsyncWrite(const WarpAccess& to, int bytes, double times) {
 
 void Traffic::Touch(Metric metric, std::span<const ByteRange> ranges, std::initializer_list<Loop> loops) {
   const Phases phases = PhasesOf(loops);
-  // Blocks differ by their offset in a sector only.
-  std::array<int64_t, kSectorBytes> sector_phases{};
-  for (size_t phase = 0; phase < phases.size(); ++phase) sector_phases[phase % kSectorBytes] += phases[phase];
-  for (size_t phase = 0; phase < sector_phases.size(); ++phase) {
-    if (sector_phases[phase] == 0) continue;
+  for (size_t i = 0; i < phases.count; ++i) {
+    const int64_t phase = phases.at[i] % kSectorBytes;
     int64_t sectors = 0;
     int64_t last = -1;  // sector counted last
     for (const ByteRange& range : ranges) {
       if (range.bytes <= 0) continue;
-      const int64_t begin = (static_cast<int64_t>(phase) + range.at) / kSectorBytes;
-      const int64_t end = (static_cast<int64_t>(phase) + range.at + range.bytes - 1) / kSectorBytes;
+      const int64_t begin = (phase + range.at) / kSectorBytes;
+      const int64_t end = (phase + range.at + range.bytes - 1) / kSectorBytes;
       sectors += end - std::max(begin, last + 1) + 1;
       last = std::max(last, end);
     }
-    (*this)[metric] += static_cast<double>(sectors * sector_phases[phase]);
+    (*this)[metric] += static_cast<double>(sectors * phases.times[i]);
   }
 }
 
