@@ -40,8 +40,13 @@ double DecodeInstructions(const Plan& plan) {
 
 }  // namespace
 
-double PlanCounters::DramBytes() const {
+double PlanCounters::FirstTouchBytes() const {
   return kSectorBytes * (traffic[Metric::kLoadSectorsPerLaunch] + traffic[Metric::kStoreSectorsPerLaunch]);
+}
+double PlanCounters::DramBytes(const GpuSpec& gpu) const {
+  // Written once and read once: what is held is half of it.
+  const bool held = partial_bytes / 2 <= gpu.l2_mib.value * 1024 * 1024 / 2;
+  return FirstTouchBytes() - (held ? partial_bytes : 0);
 }
 double PlanCounters::L2Bytes() const {
   return kSectorBytes * (traffic[Metric::kLoadSectorsPerBlock] + traffic[Metric::kStoreSectorsPerBlock]);
@@ -67,6 +72,7 @@ PlanCounters PredictCounters(const Plan& plan) {
   const double m = plan.m;
   c.compulsory_bytes = n * k * EffectiveBits(f, plan.n, plan.k) / 8 +
                        (plan.op == OpKind::kDequant ? 2 * n * k : 2 * m * (n + k));
+  c.partial_bytes = plan.split > 1 ? 2 * 4 * plan.split * m * n : 0;
   const double token_blocks = plan.launches[0].grid_y;
   c.code_requests = token_blocks * static_cast<double>(layout.Words()) / 32 / layout.vector_words;
 
@@ -121,7 +127,7 @@ ModelledTime ModelTime(const Plan& plan, const PlanCounters& c, const GpuSpec& g
       static_cast<double>(plan.launches[0].grid_x) * plan.launches[0].grid_y * plan.launches[0].grid_z;
   const double share = CeilDiv(blocks, sms) / blocks;  // of the busiest SM
   ModelledTime t;
-  t.dram_us = 1e6 * c.DramBytes() / (kDramEfficiency * gpu.dram_gb_per_s.value * 1e9);
+  t.dram_us = 1e6 * c.DramBytes(gpu) / (kDramEfficiency * gpu.dram_gb_per_s.value * 1e9);
   t.l2_us = 1e6 * c.L2Bytes() / (gpu.l2_gb_per_s.value * 1e9);
   t.lsu_us = 1e6 * (c.SharedWavefronts() + c.shuffles + c.traffic.global_lines) * share / clock;
   t.issue_us = 1e6 * c.instructions * kIssueOverhead * share / (kIssueSlots * clock);

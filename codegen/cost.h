@@ -18,8 +18,13 @@ struct PlanCounters {
   double shuffles = 0;          ///< warp instructions that pass through the shared memory's crossbar
   double code_requests = 0;     ///< warp loads of codes, which wait for DRAM
 
-  /// First touch of a launch, whole sectors: what DRAM moves where L2 never evicts.
-  double DramBytes() const;
+  double partial_bytes = 0;  ///< sums of blocks that share outputs, written and read back
+
+  /// First touch of each kernel, whole sectors.
+  double FirstTouchBytes() const;
+  /// What DRAM moves where L2 never evicts: the same without partial sums that take no more than half of L2,
+  /// which the second kernel finds there.
+  double DramBytes(const GpuSpec& gpu) const;
   /// First touch of each block: what L2 moves where L1 never evicts.
   double L2Bytes() const;
   double SharedWavefronts() const;

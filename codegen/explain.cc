@@ -62,7 +62,7 @@ std::string Explain(const Request& request, const PlanResult& result) {
       "  shared      {:>12.0f} wavefronts, ideal {:.0f} ({:.3f}x)\n"
       "  global      {:>12.0f} lines\n"
       "  instructions{:>12.0f}\n",
-      c.DramBytes(), c.compulsory_bytes, c.DramBytes() / c.compulsory_bytes, c.L2Bytes(),
+      c.DramBytes(gpu), c.compulsory_bytes, c.DramBytes(gpu) / c.compulsory_bytes, c.L2Bytes(),
       c.SharedWavefronts(), c.SharedWavefrontsIdeal(),
       c.SharedWavefrontsIdeal() > 0 ? c.SharedWavefronts() / c.SharedWavefrontsIdeal() : 1.0,
       c.traffic.global_lines, c.instructions);

@@ -19,9 +19,10 @@ struct Options {
   bool exact = false;
   bool json = false;
   int runners_up = 4;
+  bool all = false;
 };
 
-nlohmann::ordered_json Describe(const Candidate& candidate) {
+nlohmann::ordered_json Describe(const Candidate& candidate, const GpuSpec& gpu) {
   const PlanCounters& c = candidate.counters;
   const ModelledTime& t = candidate.time;
   nlohmann::ordered_json predicted;
@@ -29,7 +30,7 @@ nlohmann::ordered_json Describe(const Candidate& candidate) {
     predicted[std::string(NameOf(static_cast<Metric>(i)))] = c.traffic[static_cast<Metric>(i)];
   return {{"plan", nlohmann::ordered_json::parse(ToJson(candidate.plan))},
           {"predicted", predicted},
-          {"dram_bytes", c.DramBytes()},
+          {"dram_bytes", c.DramBytes(gpu)},
           {"compulsory_bytes", c.compulsory_bytes},
           {"l2_bytes", c.L2Bytes()},
           {"modelled", {{"lower_us", t.lower_us}, {"upper_us", t.upper_us}, {"bound", t.bound}}}};
@@ -71,16 +72,18 @@ void ExplainCpu(const Options& options) {
 void Run(const Options& options) {
   if (options.device == "cpu") return ExplainCpu(options);
   const Request request = options.request.Make();
-  const PlanResult result = MakePlan(request, options.runners_up);
+  const PlanResult result =
+      MakePlan(request, options.runners_up, options.all ? Search::kAll : Search::kDescent);
   if (!options.json) {
     fmt::print("{}", Explain(request, result));
     return;
   }
-  nlohmann::ordered_json out = Describe(result.best);
+  nlohmann::ordered_json out = Describe(result.best, request.gpu);
   out["considered"] = result.considered;
   out["gpu"] = nlohmann::ordered_json::parse(ToJson(request.gpu));
   out["runners_up"] = nlohmann::ordered_json::array();
-  for (const Candidate& candidate : result.runners_up) out["runners_up"].push_back(Describe(candidate));
+  for (const Candidate& candidate : result.runners_up)
+    out["runners_up"].push_back(Describe(candidate, request.gpu));
   fmt::print("{}\n", out.dump(1));
 }
 
@@ -98,6 +101,7 @@ void AddExplain(CLI::App& app) {
   command->add_option("--runners-up", options->runners_up, "How many others to show")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000));
+  command->add_flag("--all", options->all, "Weigh every combination of choices: slower");
   command->add_flag("--json", options->json, "Print JSON");
   command->callback([options] { Run(*options); });
 }
