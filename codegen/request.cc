@@ -1,8 +1,12 @@
 #include "codegen/request.h"
 
+#include <algorithm>
+#include <bit>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "vq/base/error.h"
+#include "vq/base/json_reader.h"
 
 namespace vqllm {
 namespace {
@@ -40,6 +44,26 @@ Level ParseLevel(std::string_view text) { return static_cast<Level>(Find(kLevels
 Compute ParseCompute(std::string_view text) { return static_cast<Compute>(Find(kComputes, text, "compute")); }
 Fusion ParseFusion(std::string_view text) { return static_cast<Fusion>(Find(kFusions, text, "fusion")); }
 
+PlanPins ParsePins(std::string_view text, const std::string& where) {
+  const nlohmann::json json = ParseJson(text, where);
+  const JsonReader reader(json, where);
+  PlanPins pins;
+  std::vector<std::string> names = {"compute", "fusion"};
+  for (const PinOption& pin : kPinOptions) {
+    std::string name = pin.name;
+    std::replace(name.begin(), name.end(), '-', '_');
+    if (reader.Has(name)) pins.*pin.value = static_cast<int>(reader.Int(name, 0, pin.high));
+    names.push_back(std::move(name));
+  }
+  if (reader.Has("compute")) pins.compute = ParseCompute(reader.String("compute"));
+  if (reader.Has("fusion")) pins.fusion = ParseFusion(reader.String("fusion"));
+  for (const auto& [name, value] : json.items()) {
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      reader.Refuse(name, fmt::format("no such field, but {}", fmt::join(names, " ")));
+  }
+  return pins;
+}
+
 void Validate(const Request& request) {
   Validate(request.format);
   CheckRange("n", request.n, kMaxSide);
@@ -57,6 +81,8 @@ void Validate(const Request& request) {
     if (found < 0 || found > pin.high)
       Fail("request: pin {}: found {}, allowed: 0 (free) to {}", pin.name, found, pin.high);
   }
+  if (request.pins.replicas > 0 && !std::has_single_bit(static_cast<unsigned>(request.pins.replicas)))
+    Fail("request: pin replicas: found {}, allowed: 1 2 4 8 16 32", request.pins.replicas);
 }
 
 }  // namespace vqllm

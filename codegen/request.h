@@ -53,7 +53,9 @@ struct PlanPins {
   int split = 0;         ///< thread blocks that share outputs and split the reduction
   int token_tile = 0;    ///< tokens of a block
   int x_slots = 0;       ///< buffers of the copy pipeline
-  int replicas = 0;      ///< copies of each shared entry
+  int held = 0;          ///< entries of a stage in the registers of a warp
+  int shared = 0;        ///< entries of a stage below this are in shared memory
+  int replicas = 0;      ///< copies of each shared entry, a power of two
   int chunk_pieces = 0;  ///< pieces of a chunk, see WeightLayout
   std::optional<Compute> compute;
   std::optional<Fusion> fusion;
@@ -73,7 +75,9 @@ inline constexpr PinOption kPinOptions[] = {
     {"split", &PlanPins::split, 256, "Blocks that share outputs"},
     {"token-tile", &PlanPins::token_tile, 128, "Tokens of a block"},
     {"x-slots", &PlanPins::x_slots, 3, "Buffers of the copy pipeline"},
-    {"replicas", &PlanPins::replicas, 32, "Copies of each entry in shared memory"},
+    {"held", &PlanPins::held, 32, "Entries of a stage in registers of a warp"},
+    {"shared", &PlanPins::shared, 65536, "Entries of a stage below this are in shared memory"},
+    {"replicas", &PlanPins::replicas, 32, "Copies of each entry in shared memory, a power of two"},
     {"chunk-pieces", &PlanPins::chunk_pieces, 64, "Pieces of a chunk"},
 };
 
@@ -102,6 +106,9 @@ OpKind ParseOp(std::string_view text);
 Level ParseLevel(std::string_view text);
 Compute ParseCompute(std::string_view text);
 Fusion ParseFusion(std::string_view text);
+/// Pins as a JSON object, names with underscores: {"warps_n": 4, "compute": "dequant_fma"}. Throws Error that
+/// names `where` and the field.
+PlanPins ParsePins(std::string_view text, const std::string& where);
 
 /// Throws Error that names the field of a request that is out of range. No size reaches a kernel that could
 /// overflow its 32-bit indices.

@@ -20,6 +20,7 @@ struct RequestOptions {
   std::string activation = "fp16";
   bool bias = false;
   PlanPins pins;
+  std::string pin_file;
   std::string compute;  ///< empty: free
   std::string fusion;   ///< empty: free
 
