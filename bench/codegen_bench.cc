@@ -26,6 +26,8 @@ void PlanAndEmit(benchmark::State& state, const char* format, OpKind op, int64_t
 }
 BENCHMARK_CAPTURE(PlanAndEmit, gemv_aqlm_2x8, "aqlm-2x8", OpKind::kGemv, 1)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(PlanAndEmit, gemv_int4, "int4-g128", OpKind::kGemv, 1)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(PlanAndEmit, gemv_aqlm_2x8_m16, "aqlm-2x8", OpKind::kGemv, 16)
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(PlanAndEmit, gemm_aqlm_2x8, "aqlm-2x8", OpKind::kGemm, 1024)->Unit(benchmark::kMillisecond);
 
 void CompileText(benchmark::State& state, const char* format, OpKind op, int64_t m) {

@@ -18,7 +18,7 @@ std::string Generated::FileName() const {
 
 Generated Generate(const Request& request) {
   Generated generated;
-  generated.planned = MakePlan(request);
+  generated.planned = MakePlan(request, 0);
   generated.text = EmitFile(generated.plan());
   return generated;
 }

@@ -7,27 +7,27 @@
 // Plan
 //   compute   store, fusion none
 //   entries   256 in global memory
-//   block     8 warps: 8 over outputs x 1 over k; 16 outputs
-//   k         1 steps, 1 a block; 1 block(s) share an output
-//   budget    112 registers a thread, 0 bytes of shared memory, 1 blocks an SM
-//   launch    dequant<<<(256, 1, 1), 256, 0>>>
+//   block     8 warps: 8 over outputs x 1 over k; 8 outputs
+//   k         4 steps, 1 a block; 4 block(s) share an output
+//   budget    88 registers a thread, 0 bytes of shared memory, 1 blocks an SM
+//   launch    dequant<<<(512, 1, 4), 256, 0>>>
 //
-// Codes, 4096 KiB: a warp reads a row tile of 2 rows; columns of one group (16 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 15: ..127| then lane 0: 128..135, and so on, 32 times
-// words of a lane and row: 16 (32 units of 16 bits, 0 spare bits)
+// Codes, 4096 KiB: a warp reads a row tile of 1 rows; columns of one group (32 lanes, pieces of 8 columns):
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 31: ..255| then lane 0: 256..263, and so on, 4 times
+// words of a lane and row: 2 (4 units of 16 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 256;
 
-// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
 constexpr int kRowSlots = 1;  // rows of codes that a lane holds at once
-constexpr int kRowLanes = 2;
-constexpr int kColumnLanes = 16;
-constexpr int kPlanes = 4;       // loads of a chunk
-constexpr int kChunkWords = 16;  // 32-bit words of a chunk
-constexpr int kPieces = 32;      // of a chunk
+constexpr int kRowLanes = 1;
+constexpr int kColumnLanes = 32;
+constexpr int kPlanes = 1;      // loads of a chunk
+constexpr int kChunkWords = 2;  // 32-bit words of a chunk
+constexpr int kPieces = 4;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
@@ -36,7 +36,8 @@ constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows o
 constexpr int kTileVectors = 128;
 
 // The reduction runs in steps of kStepChunks chunks a row.
-constexpr int kSteps = 1;
+constexpr int kSteps = 4;
+constexpr int kBlockSteps = 1;  // of one block, of 4 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
@@ -99,43 +100,39 @@ __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, cons
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-dequant(const uint4* __restrict__ codes, const unsigned* __restrict__ codebooks,
+dequant(const uint2* __restrict__ codes, const unsigned* __restrict__ codebooks,
         const float* __restrict__ factors, __half* __restrict__ w) {
-  const int row_lane = threadIdx.x % 32 / kColumnLanes;
-  const int column_lane = threadIdx.x % kColumnLanes;
+  const int column_lane = threadIdx.x % 32;
   const int tile = blockIdx.x * 8 + threadIdx.x / 32;  // a warp works on one row tile
-  const int first_row = tile * kRowSlots * kRowLanes;
-  const uint4* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
+  const int first_row = tile * kRowSlots;
+  const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
   // 1. The codebook.
   const Codebook book = LoadCodebook(codebooks);
 
-  const int first_step = 0;
-  const int last_step = kSteps;
+  const int first_step = blockIdx.z * kBlockSteps;
+  const int last_step = min(first_step + kBlockSteps, kSteps);
   for (int step = first_step; step < last_step; ++step) {
     const int first_chunk = step * kStepChunks;
     const int first_column = step * kStepColumns;
     for (int g = 0; g < kStepGroups; ++g) {
       // 2. Codes of all rows; lanes behind the last chunk read none.
       unsigned words[kRowSlots][kChunkWords];
-      const uint4* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors;
-      at += row_lane * kColumnLanes + column_lane;
+      const uint2* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          const uint4 vector = __ldcs(at + (r * kPlanes + p) * kRowLanes * kColumnLanes);
-          words[r][4 * p] = vector.x;
-          words[r][4 * p + 1] = vector.y;
-          words[r][4 * p + 2] = vector.z;
-          words[r][4 * p + 3] = vector.w;
+          const uint2 vector = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
+          words[r][2 * p] = vector.x;
+          words[r][2 * p + 1] = vector.y;
         }
       }
 
       // 3. Decode and write unit after unit.
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
-        const int row = first_row + r * kRowLanes + row_lane;
+        const int row = first_row + r;
         #pragma unroll
         for (int u = 0; u < kPieces * kPieceUnits; ++u) {
           const int piece = g * kColumnLanes * kPieces + u / kPieceUnits * kColumnLanes + column_lane;

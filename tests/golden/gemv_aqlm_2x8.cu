@@ -8,14 +8,14 @@
 //   compute   lookup_table, fusion none
 //   entries   256 in global memory; 256 in global memory
 //   block     8 warps: 8 over outputs x 1 over k; 1024 outputs, 1 tokens
-//   k         27 steps, 1 a block; 27 block(s) share an output
-//   budget    152 registers a thread, 39216 bytes of shared memory, 1 blocks an SM
-//   launch    gemv<<<(4, 1, 27), 256, 39216>>>
+//   k         26 steps, 1 a block; 26 block(s) share an output
+//   budget    152 registers a thread, 41280 bytes of shared memory, 1 blocks an SM
+//   launch    gemv<<<(4, 1, 26), 256, 41280>>>
 //   launch    sum_partials<<<(16, 1, 1), 256, 0>>>
 //
-// Codes, 4320 KiB: a warp reads a row tile of 128 rows; columns of one group (1 lane, pieces of 8 columns):
-//   |lane 0: 0..7| then lane 0: 8..15, and so on, 19 times
-// words of a lane and row: 10 (19 units of 16 bits, 16 spare bits)
+// Codes, 4160 KiB: a warp reads a row tile of 128 rows; columns of one group (1 lane, pieces of 8 columns):
+//   |lane 0: 0..7| then lane 0: 8..15, and so on, 20 times
+// words of a lane and row: 10 (20 units of 16 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
@@ -28,17 +28,17 @@ constexpr int kRowLanes = 32;
 constexpr int kColumnLanes = 1;
 constexpr int kPlanes = 5;       // loads of a chunk
 constexpr int kChunkWords = 10;  // 32-bit words of a chunk
-constexpr int kPieces = 19;      // of a chunk
+constexpr int kPieces = 20;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 17280;
+constexpr int kTileVectors = 16640;
 
 // The reduction runs in steps of kStepChunks chunks a row.
-constexpr int kSteps = 27;
-constexpr int kBlockSteps = 1;  // of one block, of 27 that share outputs
+constexpr int kSteps = 26;
+constexpr int kBlockSteps = 1;  // of one block, of 26 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
@@ -46,13 +46,13 @@ constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 // Activations in shared memory, in their order: lanes that make a table read the same ones.
 constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
-constexpr int kTokenPitch = 152;
+constexpr int kTokenPitch = 160;
 
 // Tables: [subvector of a chunk][token][entry of all stages], the products of one chunk's columns.
 constexpr int kUnitBits = 16;  // the codes of all stages of one subvector
 constexpr int kSubvectors = kPieces * kPieceUnits;
 constexpr int kTableEntries = 512;
-constexpr int kTableBytes = 38912;  // before the activations
+constexpr int kTableBytes = 40960;  // before the activations
 
 static_assert(kColumnLanes == 1, "a lane has rows of its own");
 static_assert(kK % 8 == 0, "a row of x is whole vectors");
@@ -192,12 +192,12 @@ gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks,
   }
 }
 
-// Adds the sums of the 27 blocks that share an output, in the order of k: the same bits at every run.
+// Adds the sums of the 26 blocks that share an output, in the order of k: the same bits at every run.
 extern "C" __global__ void __launch_bounds__(256)
 sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
   const int i = blockIdx.x * 256 + threadIdx.x;
   if (i >= kM * kN) return;
   float sum = 0;
-  for (int s = 0; s < 27; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
+  for (int s = 0; s < 26; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
   y[i] = __float2half_rn(sum);
 }

@@ -7,47 +7,44 @@
 // Plan
 //   compute   dequant_fma, fusion none
 //   entries   256 in global memory; 256 in global memory
-//   block     4 warps: 4 over outputs x 1 over k; 16 outputs, 1 tokens
-//   k         8 steps, 1 a block; 8 block(s) share an output
-//   budget    120 registers a thread, 1024 bytes of shared memory, 2 blocks an SM
-//   launch    gemv<<<(256, 1, 8), 128, 1024>>>
-//   launch    sum_partials<<<(16, 1, 1), 256, 0>>>
+//   block     4 warps: 4 over outputs x 1 over k; 8 outputs, 1 tokens
+//   k         1 steps, 1 a block; 1 block(s) share an output
+//   budget    152 registers a thread, 8192 bytes of shared memory, 2 blocks an SM
+//   launch    gemv<<<(512, 1, 1), 128, 8192>>>
 //
-// Codes, 4096 KiB: a warp reads a row tile of 4 rows; columns of one group (32 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 31: ..255| then lane 0: 256..263, and so on, 2 times
-// words of a lane and row: 1 (2 units of 16 bits, 0 spare bits)
+// Codes, 4096 KiB: a warp reads a row tile of 2 rows; columns of one group (32 lanes, pieces of 8 columns):
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 31: ..255| then lane 0: 256..263, and so on, 8 times
+// words of a lane and row: 4 (8 units of 16 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 128;
 
-// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
-constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
+constexpr int kRowSlots = 2;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 1;
 constexpr int kColumnLanes = 32;
 constexpr int kPlanes = 1;      // loads of a chunk
-constexpr int kChunkWords = 1;  // 32-bit words of a chunk
-constexpr int kPieces = 2;      // of a chunk
+constexpr int kChunkWords = 4;  // 32-bit words of a chunk
+constexpr int kPieces = 8;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 1024;
+constexpr int kTileVectors = 128;
 
 // The reduction runs in steps of kStepChunks chunks a row.
-constexpr int kSteps = 8;
-constexpr int kBlockSteps = 1;  // of one block, of 8 that share outputs
-constexpr int kStepGroups = 1;
+constexpr int kSteps = 1;
+constexpr int kStepGroups = 2;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 
 // Activations in shared memory, pieces kPiecePitch apart so that neighbouring lanes meet different banks.
-constexpr int kM = 1;       // tokens
 constexpr int kTokens = 1;  // of a block
 constexpr int kPiecePitch = 8;
-constexpr int kTokenPitch = 512;
+constexpr int kTokenPitch = 4096;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
 
@@ -128,23 +125,21 @@ __device__ __forceinline__ void StageActivations(const __half* __restrict__ x, _
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2)
-gemv(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
-     const __half* __restrict__ scales, const __half* __restrict__ x, float* __restrict__ partial) {
+gemv(const uint4* __restrict__ codes, const uint4* __restrict__ codebooks,
+     const __half* __restrict__ scales, const __half* __restrict__ x, __half* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared);
   const int column_lane = threadIdx.x % 32;
   const int tile = blockIdx.x * 4 + threadIdx.x / 32;  // a warp works on one row tile
   const int first_row = tile * kRowSlots;
   const int first_token = blockIdx.y * kTokens;
-  const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
+  const uint4* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
 
   // 1. The codebook.
   const Codebook book = LoadCodebook(codebooks);
 
   float acc[kRowSlots][kTokens] = {};
-  const int first_step = blockIdx.z * kBlockSteps;
-  const int last_step = min(first_step + kBlockSteps, kSteps);
-  for (int step = first_step; step < last_step; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     // 2. The activations of this step.
     const int first_chunk = step * kStepChunks;
     const int first_column = step * kStepColumns;
@@ -155,12 +150,16 @@ gemv(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
     // 3. Codes of all rows, then unit after unit: decode and multiply.
     for (int g = 0; g < kStepGroups; ++g) {
       unsigned words[kRowSlots][kChunkWords];
-      const unsigned* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
+      const uint4* at = tile_codes + (first_chunk + g * kColumnLanes) * kChunkVectors + column_lane;
       #pragma unroll
       for (int r = 0; r < kRowSlots; ++r) {
         #pragma unroll
         for (int p = 0; p < kPlanes; ++p) {
-          words[r][p] = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
+          const uint4 vector = __ldcs(at + (r * kPlanes + p) * kColumnLanes);
+          words[r][4 * p] = vector.x;
+          words[r][4 * p + 1] = vector.y;
+          words[r][4 * p + 2] = vector.z;
+          words[r][4 * p + 3] = vector.w;
         }
       }
       #pragma unroll
@@ -205,18 +204,8 @@ gemv(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
       float sum = SumLanes(acc[r][t], kColumnLanes);
       if (column_lane == 0) {
         sum *= __half2float(scales[row]);
-        partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
+        y[token * static_cast<long long>(kN) + row] = __float2half_rn(sum);
       }
     }
   }
-}
-
-// Adds the sums of the 8 blocks that share an output, in the order of k: the same bits at every run.
-extern "C" __global__ void __launch_bounds__(256)
-sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
-  const int i = blockIdx.x * 256 + threadIdx.x;
-  if (i >= kM * kN) return;
-  float sum = 0;
-  for (int s = 0; s < 8; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
-  y[i] = __float2half_rn(sum);
 }

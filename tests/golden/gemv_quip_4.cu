@@ -6,11 +6,11 @@
 //
 // Plan
 //   compute   dequant_fma, fusion none
-//   entries   256 in shared memory
+//   entries   256 in shared memory x 32 copies
 //   block     8 warps: 8 over outputs x 1 over k; 32 outputs, 1 tokens
 //   k         1 steps, 1 a block; 1 block(s) share an output
-//   budget    128 registers a thread, 9216 bytes of shared memory, 1 blocks an SM
-//   launch    gemv<<<(128, 1, 1), 256, 9216>>>
+//   budget    128 registers a thread, 40960 bytes of shared memory, 1 blocks an SM
+//   launch    gemv<<<(128, 1, 1), 256, 40960>>>
 //
 // Codes, 8192 KiB: a warp reads a row tile of 4 rows; columns of one group (32 lanes, pieces of 8 columns):
 //   |lane 0: 0..7|lane 1: 8..15| ... |lane 31: ..255| then lane 0: 256..263, and so on, 4 times
@@ -47,14 +47,14 @@ constexpr int kPiecePitch = 8;
 constexpr int kTokenPitch = 4096;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
-constexpr int kCodebookBytes = 1024;  // before the activations
+constexpr int kCodebookBytes = 32768;  // before the activations
 
 static_assert(kFragmentColumns % 4 == 0, "activations are read in vectors of four or eight");
 static_assert(kPieceUnits % kFragmentUnits == 0, "a piece is whole fragments");
 static_assert(kK % 8 == 0, "a row of x is whole vectors");
 
 constexpr int kEntries = 256;  // vectors of absolute values, 4 bytes each
-constexpr int kCopies = 1;     // of each entry in shared memory
+constexpr int kCopies = 32;    // of each entry in shared memory
 
 // Two fp16 values in one register.
 __device__ __forceinline__ __half2 AsHalf2(unsigned pair) { return *reinterpret_cast<const __half2*>(&pair); }

@@ -6,24 +6,24 @@
 //
 // Plan
 //   compute   dequant_fma, fusion none
-//   entries   1024 in shared memory; 1024 in shared memory
-//   block     4 warps: 4 over outputs x 1 over k; 16 outputs, 1 tokens
+//   entries   1024 in global memory; 1024 in global memory
+//   block     3 warps: 3 over outputs x 1 over k; 6 outputs, 1 tokens
 //   k         4 steps, 1 a block; 4 block(s) share an output
-//   budget    112 registers a thread, 33152 bytes of shared memory, 2 blocks an SM
-//   launch    gemv<<<(24, 1, 4), 128, 33152>>>
+//   budget    104 registers a thread, 384 bytes of shared memory, 4 blocks an SM
+//   launch    gemv<<<(64, 1, 4), 96, 384>>>
 //   launch    sum_partials<<<(2, 1, 1), 256, 0>>>
 //
-// Codes, 192 KiB: a warp reads a row tile of 4 rows; columns of one group (16 lanes, pieces of 12 columns):
+// Codes, 192 KiB: a warp reads a row tile of 2 rows; columns of one group (16 lanes, pieces of 12 columns):
 //   |lane 0: 0..11|lane 1: 12..23| ... |lane 15: ..191|
 // words of a lane and row: 2 (2 units of 20 bits, 24 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 384;  // outputs, rows of W
 constexpr int kK = 768;  // inputs, columns of W
-constexpr int kThreads = 128;
+constexpr int kThreads = 96;
 
 // Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
-constexpr int kRowSlots = 2;  // rows of codes that a lane holds at once
+constexpr int kRowSlots = 1;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 2;
 constexpr int kColumnLanes = 16;
 constexpr int kPlanes = 1;      // loads of a chunk
@@ -34,7 +34,7 @@ constexpr int kUnitColumns = 6;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 3;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 256;
+constexpr int kTileVectors = 128;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 4;
@@ -53,7 +53,6 @@ constexpr int kPiecePitch = 12;
 constexpr int kTokenPitch = 192;
 constexpr int kFragmentUnits = 2;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
-constexpr int kCodebookBytes = 32768;  // before the activations
 
 static_assert(kFragmentColumns % 4 == 0, "activations are read in vectors of four or eight");
 static_assert(kPieceUnits % kFragmentUnits == 0, "a piece is whole fragments");
@@ -91,24 +90,17 @@ __device__ __forceinline__ float SumLanes(float value, int lanes) {
 
 // Where the entries of each stage are read from.
 struct Codebook {
-  const uint4* shared0;
-  const uint4* shared1;
+  const uint4* global0;
+  const uint4* global1;
 };
 
-// Copies entries into shared memory; a barrier must follow.
-__device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks, uint4* shared,
-                                                 int index) {
+// No entry is copied: the caches serve them.
+__device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codebooks, int index) {
   Codebook book;
   const uint4* from0 = codebooks + static_cast<long long>(index) * 1024;
-  for (int i = threadIdx.x; i < 1024; i += kThreads) {
-    shared[i] = __ldg(from0 + i);
-  }
-  book.shared0 = shared;
+  book.global0 = from0;
   const uint4* from1 = codebooks + 16384 + static_cast<long long>(index) * 1024;
-  for (int i = threadIdx.x; i < 1024; i += kThreads) {
-    shared[1024 + i] = __ldg(from1 + i);
-  }
-  book.shared1 = shared + 1024;
+  book.global1 = from1;
   return book;
 }
 
@@ -116,12 +108,12 @@ __device__ __forceinline__ Codebook LoadCodebook(const uint4* __restrict__ codeb
 __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, const Codebook& book,
                                            unsigned (&pairs)[3]) {
   const unsigned code0 = Bits(words, unit * kUnitBits, 10);
-  const uint4 entry0 = book.shared0[code0];
+  const uint4 entry0 = __ldg(book.global0 + code0);
   pairs[0] = entry0.x;
   pairs[1] = entry0.y;
   pairs[2] = entry0.z;
   const unsigned code1 = Bits(words, unit * kUnitBits + 10, 10);
-  const uint4 entry1 = book.shared1[code1];
+  const uint4 entry1 = __ldg(book.global1 + code1);
   pairs[0] = AddPairs(pairs[0], entry1.x);
   pairs[1] = AddPairs(pairs[1], entry1.y);
   pairs[2] = AddPairs(pairs[2], entry1.z);
@@ -140,14 +132,14 @@ __device__ __forceinline__ void StageActivations(const __half* __restrict__ x, _
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 2)
+extern "C" __global__ void __launch_bounds__(kThreads, 4)
 gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks, const __half* __restrict__ x,
      float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
-  __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
+  __half* x_shared = reinterpret_cast<__half*>(shared);
   const int row_lane = threadIdx.x % 32 / kColumnLanes;
   const int column_lane = threadIdx.x % kColumnLanes;
-  const int tile = blockIdx.x * 4 + threadIdx.x / 32;  // a warp works on one row tile
+  const int tile = blockIdx.x * 3 + threadIdx.x / 32;  // a warp works on one row tile
   const int first_row = tile * kRowSlots * kRowLanes;
   const int first_token = blockIdx.y * kTokens;
   const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors;
@@ -164,7 +156,7 @@ gemv(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks, const
     const int first_chunk = step % kSegmentSteps * kStepChunks;  // of the segment
     const int first_column = segment * kSegmentColumns + step % kSegmentSteps * kStepColumns;
     __syncthreads();  // all warps are done with the last step's activations and codebook
-    book = LoadCodebook(codebooks, reinterpret_cast<uint4*>(shared), blockIdx.x / 6 * 4 + segment);
+    book = LoadCodebook(codebooks, blockIdx.x / 16 * 4 + segment);
     StageActivations(x, x_shared, first_column, first_token);
     __syncthreads();
 
