@@ -110,7 +110,7 @@ ModelledTime ModelKvTime(const KvPlan& plan, const PlanCounters& c, const GpuSpe
   const double blocks = static_cast<double>(plan.shape.kv_heads) * plan.query_tiles * plan.splits * plan.rows;
   const double share = CeilDiv(blocks, sms) / blocks;  // of the busiest SM
   ModelledTime t;
-  t.dram_us = 1e6 * c.DramBytes() / (kDramEfficiency * gpu.dram_gb_per_s.value * 1e9);
+  t.dram_us = 1e6 * c.DramBytes(gpu) / (kDramEfficiency * gpu.dram_gb_per_s.value * 1e9);
   t.l2_us = 1e6 * c.L2Bytes() / (gpu.l2_gb_per_s.value * 1e9);
   t.lsu_us = 1e6 * (c.SharedWavefronts() + c.shuffles + c.traffic.global_lines) * share / clock;
   t.issue_us = 1e6 * c.instructions * kIssueOverhead * share / (kIssueSlots * clock);
