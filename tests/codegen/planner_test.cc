@@ -59,18 +59,23 @@ TEST(Planner, BestMovesLittleMoreThanTheCompulsoryBytes) {
   }
 }
 
-// Where 256 entries fit with a bank for every lane, lookups wait for no other; or the plan asks less of
-// shared memory than such lookups would (lookup tables).
+// Where 256 entries fit with a bank for every lane, lookups wait for no other. Lanes that look up products of
+// their own codes in one table cannot have that: such a plan is
+// taken only where its wavefronts, conflicts and all, are fewer than those of decoding without any.
 TEST(Planner, BestAvoidsBankConflicts) {
-  for (const char* format : {"quip-2", "quip-4", "aqlm-2x8", "gptvq-2"}) {
-    for (const int m : {1, 16}) {
-      const Request request = Wanted(OpKind::kGemv, format, m, 4096, 4096, "a100");
-      const PlanCounters best = MakePlan(request, 0).best.counters;
-      if (best.SharedWavefronts() <= 1.05 * best.SharedWavefrontsIdeal()) continue;
-      Request decoding = request;
-      decoding.pins.compute = m == 1 ? Compute::kFma : Compute::kMma;
-      EXPECT_LT(best.SharedWavefronts(), MakePlan(decoding, 0).best.counters.SharedWavefrontsIdeal())
-          << format << " m " << m;
+  for (const char* format : {"quip-2", "quip-4", "aqlm-2x8", "gptvq-2", "VQ<2,4,1>"}) {
+    for (const char* gpu : {"a100", "rtx4090", "h100"}) {
+      for (const auto& [m, k] : {std::pair{1, 4096}, {1, 11008}, {16, 4096}}) {
+        const Request request = Wanted(OpKind::kGemv, format, m, 4096, k, gpu);
+        const Candidate best = MakePlan(request, 0).best;
+        if (best.counters.SharedWavefronts() <= 1.05 * best.counters.SharedWavefrontsIdeal()) continue;
+        EXPECT_EQ(best.plan.compute, Compute::kTable) << format << " m " << m << " k " << k << " " << gpu;
+        Request decoding = request;
+        decoding.pins.compute = Compute::kFma;
+        EXPECT_LT(best.counters.SharedWavefronts(),
+                  MakePlan(decoding, 0).best.counters.SharedWavefrontsIdeal())
+            << format << " k " << k << " " << gpu;
+      }
     }
   }
 }
