@@ -1,7 +1,6 @@
 #include "codegen/cost.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "codegen/decode/decoder.h"
 #include "codegen/op.h"
@@ -9,16 +8,6 @@
 
 namespace vqllm {
 namespace {
-
-// Model constants; all are estimates until a GPU calibrates them.
-constexpr double kDramLatency = 650e-9;  // seconds
-constexpr double kL2LatencyClocks = 270;
-constexpr double kLaunch = 2.2e-6;       // seconds a kernel
-constexpr double kDramEfficiency = 0.9;  // of the vendor's peak that a stream reaches
-constexpr double kIssueOverhead = 1.1;   // SASS over PTX instructions without moves
-constexpr int kIssueSlots = 4;           // a clock and SM
-
-double CeilDiv(double a, double b) { return std::ceil(a / b); }
 
 /// Instructions of a decoder for one unit of a warp, without its loads.
 double DecodeInstructions(const Plan& plan) {
@@ -59,6 +48,7 @@ double PlanCounters::SharedWavefrontsIdeal() const {
   return traffic[Metric::kSharedLoadWavefrontsIdeal] + traffic[Metric::kSharedStoreWavefrontsIdeal] +
          traffic[Metric::kMatrixLoadWavefrontsIdeal] + traffic[Metric::kAsyncCopyWavefronts];
 }
+double PlanCounters::LsuPasses() const { return SharedWavefronts() + shuffles + traffic.global_lines; }
 
 PlanCounters PredictCounters(const Plan& plan) {
   const WeightLayout& layout = plan.layout;
@@ -119,40 +109,23 @@ PlanCounters PredictCounters(const Plan& plan) {
 }
 
 ModelledTime ModelTime(const Plan& plan, const PlanCounters& c, const GpuSpec& gpu) {
+  const KernelLaunch& main = plan.launches[0];
   const Occupancy occupancy =
       ComputeOccupancy(LimitsOf(gpu.arch), plan.Threads(), plan.register_budget, plan.shared_bytes);
-  const double clock = gpu.clock_ghz.value * 1e9;
-  const double sms = gpu.sms.value;
-  const double blocks =
-      static_cast<double>(plan.launches[0].grid_x) * plan.launches[0].grid_y * plan.launches[0].grid_z;
-  const double share = CeilDiv(blocks, sms) / blocks;  // of the busiest SM
-  ModelledTime t;
-  t.dram_us = 1e6 * c.DramBytes(gpu) / (kDramEfficiency * gpu.dram_gb_per_s.value * 1e9);
-  t.l2_us = 1e6 * c.L2Bytes() / (gpu.l2_gb_per_s.value * 1e9);
-  t.lsu_us = 1e6 * (c.SharedWavefronts() + c.shuffles + c.traffic.global_lines) * share / clock;
-  t.issue_us = 1e6 * c.instructions * kIssueOverhead * share / (kIssueSlots * clock);
-  t.fp32_us = 1e6 * c.fma * 32 / gpu.fp32_lanes.value * share / clock;
-  t.tensor_us = 1e6 * c.traffic[Metric::kTensorFlops] * share / (gpu.mma_flop_clock.value * clock);
-  // Little's law: loads of codes in flight are the resident warps' times the independent loads of each.
-  const double warps = std::min<double>(occupancy.blocks, CeilDiv(blocks, sms)) * plan.Threads() / 32.0;
-  const double parallel = std::max(1, plan.layout.row_slots * plan.layout.Planes());
-  t.latency_us = 1e6 * c.code_requests * share * kDramLatency / (warps * parallel);
-  const std::pair<double, const char*> terms[] = {
-      {t.dram_us, "dram"}, {t.l2_us, "l2"},         {t.lsu_us, "lsu"},        {t.issue_us, "issue"},
-      {t.fp32_us, "fp32"}, {t.tensor_us, "tensor"}, {t.latency_us, "latency"}};
-  double second = 0;
-  for (const auto& [us, name] : terms) {
-    if (us > t.lower_us) {
-      second = t.lower_us;
-      t.lower_us = us;
-      t.bound = name;
-    } else {
-      second = std::max(second, us);
-    }
-  }
-  const double serial = 1e6 * (kDramLatency * 2 + kL2LatencyClocks / clock);
-  t.upper_us = t.lower_us + second + serial + 1e6 * kLaunch * static_cast<double>(plan.launches.size());
-  return t;
+  // A lane asks for the codes of all its rows, plane by plane, before it waits.
+  const int parallel = std::max(1, plan.layout.row_slots * plan.layout.Planes());
+  return ModelTime({.blocks = static_cast<double>(main.grid_x) * main.grid_y * main.grid_z,
+                    .dram_bytes = c.DramBytes(gpu),
+                    .l2_bytes = c.L2Bytes(),
+                    .lsu_passes = c.LsuPasses(),
+                    .instructions = c.instructions,
+                    .fma = c.fma,
+                    .tensor_flops = c.traffic[Metric::kTensorFlops],
+                    .waiting_loads = c.code_requests,
+                    .resident_blocks = static_cast<double>(occupancy.blocks),
+                    .block_loads = plan.Threads() / 32.0 * parallel,
+                    .launches = static_cast<double>(plan.launches.size())},
+                   gpu);
 }
 
 }  // namespace vqllm

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
+#include "codegen/latency_model.h"
 #include "codegen/plan.h"
 #include "codegen/traffic.h"
 
@@ -29,22 +29,12 @@ struct PlanCounters {
   double L2Bytes() const;
   double SharedWavefronts() const;
   double SharedWavefrontsIdeal() const;
+  /// What passes through the load-store unit: wavefronts, shuffles, lines of global requests.
+  double LsuPasses() const;
 };
 PlanCounters PredictCounters(const Plan& plan);
 
-/// A modelled time: a bound, a bracket and what binds. Never measured.
-struct ModelledTime {
-  double lower_us = 0;  ///< the largest term
-  double upper_us = 0;  ///< launch, serial latencies and the two largest terms one after the other
-  std::string bound;    ///< dram, l2, lsu, issue, fp32, tensor or latency
-  double dram_us = 0;
-  double l2_us = 0;
-  double lsu_us = 0;
-  double issue_us = 0;
-  double fp32_us = 0;
-  double tensor_us = 0;
-  double latency_us = 0;
-};
+/// The time of a plan's kernels, from what they are predicted to do.
 ModelledTime ModelTime(const Plan& plan, const PlanCounters& counters, const GpuSpec& gpu);
 
 }  // namespace vqllm

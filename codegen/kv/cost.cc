@@ -5,19 +5,10 @@
 #include <cmath>
 
 #include "codegen/kv/traffic.h"
+#include "vq/base/math.h"
 
 namespace vqllm {
 namespace {
-
-// Model constants, estimates as those of codegen/cost.cc.
-constexpr double kDramLatency = 650e-9;  // seconds
-constexpr double kL2LatencyClocks = 270;
-constexpr double kLaunch = 2.2e-6;  // seconds a kernel
-constexpr double kDramEfficiency = 0.9;
-constexpr double kIssueOverhead = 1.1;
-constexpr int kIssueSlots = 4;
-
-double CeilDiv(double a, double b) { return std::ceil(a / b); }
 
 /// Warp instructions that a lane group's tokens take on one side, without memory requests: as emitted PTX
 /// counts.
@@ -50,9 +41,10 @@ PlanCounters PredictKvCounters(const KvPlan& plan) {
   const KvShape& shape = plan.shape;
   PlanCounters c;
   c.traffic = EstimateKvTraffic(plan);
-  const double blocks = static_cast<double>(shape.kv_heads) * plan.query_tiles * plan.splits * plan.rows;
+  const double blocks = plan.StoredBlocks();
   const int step = plan.warps * plan.slots * plan.TokenLanes();
-  const double iterations = CeilDiv(plan.split_tokens, step) * plan.warps;  // of the warps of a block
+  const double iterations =
+      static_cast<double>(CeilDiv(plan.split_tokens, step)) * plan.warps;  // of the warps of a block
   const double groups = iterations * plan.slots;
   const SideWork key = WorkOf(plan, plan.key, true);
   const SideWork value = WorkOf(plan, plan.value, false);
@@ -105,40 +97,23 @@ PlanCounters PredictKvCounters(const KvPlan& plan) {
 ModelledTime ModelKvTime(const KvPlan& plan, const PlanCounters& c, const GpuSpec& gpu) {
   const Occupancy occupancy =
       ComputeOccupancy(LimitsOf(gpu.arch), plan.Threads(), plan.register_budget, plan.shared_bytes);
-  const double clock = gpu.clock_ghz.value * 1e9;
-  const double sms = gpu.sms.value;
-  const double blocks = static_cast<double>(plan.shape.kv_heads) * plan.query_tiles * plan.splits * plan.rows;
-  const double share = CeilDiv(blocks, sms) / blocks;  // of the busiest SM
-  ModelledTime t;
-  t.dram_us = 1e6 * c.DramBytes(gpu) / (kDramEfficiency * gpu.dram_gb_per_s.value * 1e9);
-  t.l2_us = 1e6 * c.L2Bytes() / (gpu.l2_gb_per_s.value * 1e9);
-  t.lsu_us = 1e6 * (c.SharedWavefronts() + c.shuffles + c.traffic.global_lines) * share / clock;
-  t.issue_us = 1e6 * c.instructions * kIssueOverhead * share / (kIssueSlots * clock);
-  t.fp32_us = 1e6 * c.fma * 32 / gpu.fp32_lanes.value * share / clock;
-  // Little's law: the loads in flight are those of the resident warps, of both sides of all tokens under way.
-  const double warps = std::min<double>(occupancy.blocks, CeilDiv(blocks, sms)) * plan.warps;
-  t.latency_us = 1e6 * c.code_requests * share * kDramLatency / (warps * 2 * plan.slots);
-  const std::pair<double, const char*> terms[] = {{t.dram_us, "dram"}, {t.l2_us, "l2"},
-                                                  {t.lsu_us, "lsu"},   {t.issue_us, "issue"},
-                                                  {t.fp32_us, "fp32"}, {t.latency_us, "latency"}};
-  double second = 0;
-  for (const auto& [us, name] : terms) {
-    if (us > t.lower_us) {
-      second = t.lower_us;
-      t.lower_us = us;
-      t.bound = name;
-    } else {
-      second = std::max(second, us);
-    }
-  }
-  const double serial = 1e6 * (kDramLatency * 2 + kL2LatencyClocks / clock);
-  t.upper_us = t.lower_us + second + serial + 1e6 * kLaunch * static_cast<double>(plan.launches.size());
-  return t;
+  return ModelTime({.blocks = plan.StoredBlocks(),
+                    .dram_bytes = c.DramBytes(gpu),
+                    .l2_bytes = c.L2Bytes(),
+                    .lsu_passes = c.LsuPasses(),
+                    .instructions = c.instructions,
+                    .fma = c.fma,
+                    .waiting_loads = c.code_requests,
+                    .resident_blocks = static_cast<double>(occupancy.blocks),
+                    // Both sides of all tokens that a warp has under way.
+                    .block_loads = 2.0 * plan.warps * plan.slots,
+                    .launches = static_cast<double>(plan.launches.size())},
+                   gpu);
 }
 
 double WaveEfficiency(const KvPlan& plan, const GpuSpec& gpu) {
-  const double blocks = static_cast<double>(plan.shape.kv_heads) * plan.query_tiles * plan.splits * plan.rows;
-  return blocks / (CeilDiv(blocks, gpu.sms.value) * gpu.sms.value);
+  const double sms = gpu.sms.value;
+  return plan.StoredBlocks() / (std::ceil(plan.StoredBlocks() / sms) * sms);
 }
 
 }  // namespace vqllm

@@ -87,7 +87,7 @@ void CompleteAttention(KvPlan& plan) {
   KernelLaunch main;
   main.kernel = "attention";
   main.grid_x = plan.shape.kv_heads * plan.query_tiles;
-  main.grid_y = plan.splits + (plan.ReadsExact() ? 1 : 0);
+  main.grid_y = plan.AllSplits();
   main.grid_z = plan.rows;
   main.threads = plan.Threads();
   main.shared_bytes = plan.shared_bytes;

@@ -90,12 +90,16 @@ struct KvPlan {
   bool ReadsRecent() const { return shape.window > 0 || (op == KvOp::kPrefill && shape.exact_chunk); }
   /// True where queries read exact copies: in a decode step they are one more split.
   bool ReadsExact() const { return shape.sinks > 0 || ReadsRecent(); }
+  /// Blocks that share a query: those of the stored context and, where there are, of the exact copies.
+  int AllSplits() const { return splits + (ReadsExact() ? 1 : 0); }
+  /// Blocks of the stored context at the full grid.
+  double StoredBlocks() const { return static_cast<double>(shape.kv_heads) * query_tiles * splits * rows; }
   /// True where blocks share a query: their results go through memory and kernel merge_splits.
-  bool Merges() const { return splits + (ReadsExact() ? 1 : 0) > 1; }
+  bool Merges() const { return AllSplits() > 1; }
   /// Floats of the workspace `partial` [row][q token][head][split][head_dim]; `partial_lse` has as many
   /// without head_dim.
   int64_t PartialFloats(int launched_rows) const {
-    return int64_t{launched_rows} * q_tokens * Heads() * (splits + (ReadsExact() ? 1 : 0)) * shape.head_dim;
+    return int64_t{launched_rows} * q_tokens * Heads() * AllSplits() * shape.head_dim;
   }
 };
 

@@ -127,7 +127,7 @@ void FillTraffic(const KvSidePlan& side, Traffic& t) {
 void WriteTraffic(const KvPlan& plan, const Block& block, Traffic& t) {
   const int dim = plan.shape.head_dim;
   const int states = plan.value.Codes() ? 1 : plan.warps;
-  const int splits = plan.splits + (plan.ReadsExact() ? 1 : 0);
+  const int splits = plan.AllSplits();
   for (int first = 0; first < plan.tile * dim; first += 32) {
     const auto access = [&](auto&& at) {
       return WarpAccess::Of([&](int lane) -> int64_t {
@@ -165,7 +165,7 @@ void WriteTraffic(const KvPlan& plan, const Block& block, Traffic& t) {
 /// First touch by the blocks of all KV heads at one tile and split.
 void BlockTouch(const KvPlan& plan, const Block& block, const Span& span, Traffic& t) {
   const int dim = plan.shape.head_dim;
-  const int splits = plan.splits + (plan.ReadsExact() ? 1 : 0);
+  const int splits = plan.AllSplits();
   double& loads = t[Metric::kLoadSectorsPerBlock];
   double& stores = t[Metric::kStoreSectorsPerBlock];
   for (int head = 0; head < plan.shape.kv_heads; ++head) {
@@ -211,7 +211,7 @@ void BlockTouch(const KvPlan& plan, const Block& block, const Span& span, Traffi
 /// Kernel merge_splits for one sequence, `active` splits of which have written.
 void MergeTraffic(const KvPlan& plan, size_t row, int active, Traffic& t) {
   const int dim = plan.shape.head_dim;
-  const int splits = plan.splits + (plan.ReadsExact() ? 1 : 0);
+  const int splits = plan.AllSplits();
   for (int token = 0; token < plan.q_tokens; ++token) {
     const int64_t first = (static_cast<int64_t>(row) * plan.q_tokens + token) * plan.Heads() * splits;
     const Loop heads = {plan.Heads(), splits};
@@ -244,7 +244,7 @@ void LaunchTouch(const KvPlan& plan, std::span<const int> lengths, const std::ve
                  Traffic& t) {
   const int dim = plan.shape.head_dim;
   const int page = plan.shape.page_tokens;
-  const int splits = plan.splits + (plan.ReadsExact() ? 1 : 0);
+  const int splits = plan.AllSplits();
   Sectors rows, q, rope, pages, out, partial, lse;
   double tokens = 0;
   double records = 0;

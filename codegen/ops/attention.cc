@@ -39,7 +39,7 @@ std::string QueryConstants(const KvPlan& plan) {
        {"tiles", plan.query_tiles},
        {"scale", fmt::format("{:.9e}", 1.4426950408889634 / std::sqrt(plan.shape.head_dim))},
        {"split_tokens", plan.split_tokens},
-       {"splits", plan.splits + (plan.ReadsExact() ? 1 : 0)},
+       {"splits", plan.AllSplits()},
        {"exact", plan.ReadsExact() ? ": the exact copies first, then the stored tokens" : ""},
        {"warps", plan.warps},
        {"slots", plan.slots},
