@@ -190,7 +190,7 @@ class Comparison {
       speeds.push_back(1 / run({&next, 1}));
       if (step + 1 == counted) TakeUses(counted, row);
     }
-    if (!counts) row.decode_tps = Median(speeds);
+    if (!counts && !speeds.empty()) row.decode_tps = Median(speeds);
   }
 
   double PrefillSpeed(Decoder& decoder, KvCache& cache, std::span<const int32_t> prompt) {

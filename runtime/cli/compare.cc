@@ -66,11 +66,11 @@ void AddCompare(CLI::App& app) {
       "KL and top1 compare with the model as loaded and an fp16 KV cache. MiB counts all weights, codebooks "
       "among them. The best value of\n"
       "a column is marked with *. With --device ptx a decode step is counted instead of timed: DRAM bytes, "
-      "passes "
-      "of shared memory, and from\n"
-      "them the modelled time of its launches on --gpu, between what binds each launch alone and nothing "
-      "overlapped. With ptx and cuda the\n"
-      "kernels that served each op of the step follow.");
+      "passes of shared memory, and\n"
+      "from them the modelled time of its launches on --gpu, between what binds each launch alone and "
+      "nothing "
+      "overlapped. With ptx and\n"
+      "cuda the kernels that served each op of the step follow.");
   const auto options = std::make_shared<Options>();
   options->model.Add(*command);
   options->model.AddDevice(*command);
