@@ -49,12 +49,6 @@ KernelLaunch ForRows(KernelLaunch launch, const KvProofCase& proof) {
   return launch;
 }
 
-/// Whether KvTraffic covers all that a plan's kernels do.
-bool PredictsTraffic(const KvPlan& plan) {
-  return plan.op == KvOp::kAttention && !plan.ReadsExact() && !plan.shape.keys_before_rope &&
-         (plan.shape.sliding_window == 0 || plan.q_tokens == 1);
-}
-
 }  // namespace
 
 VerifyReport Verify(const GeneratedKv& generated, const KernelCache& cache, const VerifyOptions& options,
@@ -121,7 +115,7 @@ VerifyReport Verify(const GeneratedKv& generated, const KernelCache& cache, cons
     report.output_hash = Hash(0xcbf29ce484222325u, out.data(), 2 * out.size());
   }
   report.kernels = built.kernel.kernels;
-  if (PredictsTraffic(plan)) {
+  if (PredictsKvTraffic(plan)) {
     std::vector<int> lengths;
     for (const KvProofRow& row : proof.sequences) lengths.push_back(row.length);
     const Traffic predicted = KvTraffic(plan, lengths);

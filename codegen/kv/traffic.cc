@@ -5,13 +5,12 @@
 #include <vector>
 
 #include "codegen/decode/kv_reader.h"
+#include "vq/base/math.h"
 
 namespace vqllm {
 namespace {
 
 using internal::ThreadsBelow;
-
-int CeilDiv(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 /// Distinct sectors of ranges in any order.
 class Sectors {
@@ -337,6 +336,11 @@ void SplitTraffic(const KvPlan& plan, size_t row, int length, int split, Traffic
 }
 
 }  // namespace
+
+bool PredictsKvTraffic(const KvPlan& plan) {
+  return plan.op == KvOp::kAttention && !plan.ReadsExact() && !plan.shape.keys_before_rope &&
+         (plan.shape.sliding_window == 0 || plan.q_tokens == 1);
+}
 
 Traffic KvTraffic(const KvPlan& plan, std::span<const int> lengths) {
   Traffic t;

@@ -12,6 +12,9 @@ namespace vqllm {
 /// copies, which are one more split of fp16, and the angles that turning keys takes.
 Traffic KvTraffic(const KvPlan& plan, std::span<const int> lengths);
 
+/// Whether KvTraffic covers all that a plan's kernels do.
+bool PredictsKvTraffic(const KvPlan& plan);
+
 /// The same for plan.rows sequences of shape.context tokens: one stands for all that are alike, so that a
 /// planner can weigh many plans. Sectors that neighbouring parts share may be counted twice.
 Traffic EstimateKvTraffic(const KvPlan& plan);
