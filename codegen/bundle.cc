@@ -49,6 +49,7 @@ std::string BundleBlocks(const std::set<std::string>& names) {
   for (const char* name : kOrder) {
     if (!names.contains(name)) continue;
     ++taken;
+    if (name == std::string_view("bits") && names.contains("bits_crossing")) continue;  // which serves both
     std::string_view block = DeviceBlock(name);
     constexpr std::string_view kPragma = "#pragma once\n";
     VQLLM_CHECK(block.starts_with(kPragma), "{}", name);

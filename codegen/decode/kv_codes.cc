@@ -6,7 +6,7 @@
 namespace vqllm::internal {
 namespace {
 
-std::string Plus(int base) { return base == 0 ? std::string() : fmt::format("{} + ", base); }
+std::string Plus(int64_t base) { return base == 0 ? std::string() : fmt::format("{} + ", base); }
 
 /// Text for each stage.
 std::string Stages(const KvSidePlan& side, int kv_heads,
@@ -23,8 +23,7 @@ std::string FillTable(const KvSidePlan& side, int kv_heads) {
     const int vectors = KvEntryVectors(layout);
     const auto read = [&](int vector) {
       return fmt::format("__ldg(books + {}(head * {} + code * kKeyUnits + unit) * {} + {})",
-                         place.book_base == 0 ? std::string() : fmt::format("{} + ", place.book_base),
-                         tier.entries * layout.units, vectors, vector);
+                         Plus(place.book_base), tier.entries * layout.units, vectors, vector);
     };
     return FillText(R"(
       for (int code = threadIdx.x / kKeyUnits; code < $entries$; code += kThreads / kKeyUnits) {

@@ -6,6 +6,7 @@
 #include "codegen/ops/kv.h"
 #include "codegen/text.h"
 #include "vq/base/error.h"
+#include "vq/base/math.h"
 
 namespace vqllm::internal {
 namespace {
@@ -236,10 +237,7 @@ std::string StreamFunction(const KvPlan& plan, const Stream& stream) {
        {"stage_keys", StageSide(plan, stream, true)},
        {"stage_values", StageSide(plan, stream, false)},
        {"turn", TurnTile(plan, stream)},
-       {"position", stream.exact && plan.ReadsRecent()
-                        ? (plan.shape.sinks > 0 ? "const int position = t < sinks ? t : recent + t - sinks;"
-                                                : "const int position = recent + t;")
-                        : "const int position = t;"},
+       {"position", stream.exact ? KvExactPosition(plan) : std::string("const int position = t;")},
        {"visible", Visible(plan, stream)},
        {"pack", Pack(plan)}});
 }
@@ -321,7 +319,7 @@ std::string Constants(const KvPlan& plan) {
                    {"warps", plan.warps},
                    {"key_tile", plan.key_tile},
                    {"scale", fmt::format("{:.9e}", 1.4426950408889634 / std::sqrt(plan.shape.head_dim))},
-                   {"padded", (plan.shape.head_dim + 15) / 16 * 16}});
+                   {"padded", RoundUp(plan.shape.head_dim, 16)}});
 }
 
 std::string Kernel(const KvPlan& plan) {

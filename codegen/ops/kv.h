@@ -19,6 +19,8 @@ KernelText EmitAttentionPrefill(const KvPlan& plan);
 std::string KvParameters(const KvPlan& plan, size_t launch);  ///< declarations
 std::string KvConstants(const KvPlan& plan);                  ///< shape of the cache and of the queries
 std::string KvRotation(const KvPlan& plan);  ///< ToFloat and Rotated(head, channel, [rope, position])
+/// A statement that makes `position` of exact copy `t`, counted as KvExactToken does.
+std::string KvExactPosition(const KvPlan& plan);
 /// Statements that make `position` and `token`, its place in `exact`, of exact copy `t`, counted as `sinks`
 /// first ones and those from position `recent` on.
 std::string KvExactToken(const KvPlan& plan);

@@ -131,12 +131,16 @@ std::string KvRotationArguments(const KvPlan& plan, const std::string& position)
   return plan.shape.rope_dim > 0 ? fmt::format(", rope, {}", position) : std::string();
 }
 
+std::string KvExactPosition(const KvPlan& plan) {
+  if (!plan.ReadsRecent()) return "const int position = t;\n";
+  return plan.shape.sinks > 0 ? "const int position = t < sinks ? t : recent + t - sinks;\n"
+                              : "const int position = recent + t;\n";
+}
+
 std::string KvExactToken(const KvPlan& plan) {
   const bool ring = plan.ReadsRecent();
   const bool sinks = plan.shape.sinks > 0;
-  std::string text = ring && sinks ? "const int position = t < sinks ? t : recent + t - sinks;\n"
-                     : ring        ? "const int position = recent + t;\n"
-                                   : "const int position = t;\n";
+  std::string text = KvExactPosition(plan);
   text += ring && sinks ? "const int place = position < kSinks ? position : kSinks + position % kRing;\n"
           : ring        ? "const int place = position % kRing;\n"
                         : "const int place = position;\n";

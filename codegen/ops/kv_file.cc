@@ -103,9 +103,7 @@ std::string Banner(const KvPlan& plan) {
 }  // namespace
 
 std::string EmitKvFile(const KvPlan& plan) {
-  KernelText kernel = TextOf(plan.op).emit(plan);
-  if (kernel.blocks.contains("bits_crossing"))
-    kernel.blocks.erase("bits");  // one Bits that serves both sides
+  const KernelText kernel = TextOf(plan.op).emit(plan);
   const bool bf16 = plan.activation == DType::kBF16 || kernel.blocks.contains("floats_bf16") ||
                     kernel.blocks.contains("pack_bf16");
   TextWriter writer;
