@@ -20,8 +20,6 @@ constexpr ModelShapes kModels[] = {{"Llama-7B", {{{4096, 4096}, {11008, 4096}, {
                                    {"Llama-65B", {{{8192, 8192}, {22016, 8192}, {8192, 22016}}}}};
 constexpr const char* kFormats[] = {"quip-4", "aqlm-3", "gptvq-2"};
 constexpr const char* kGpus[] = {"rtx4090", "a100", "h100"};
-constexpr Level kLevels[] = {Level::kGc, Level::kSc, Level::kO1,  Level::kO2,
-                             Level::kO3, Level::kO4, Level::kBest};
 struct OpCase {
   const char* title;
   OpKind op;

@@ -8,6 +8,7 @@
 #include "vq/base/error.h"
 #include "vq/base/file.h"
 #include "vq/base/json_reader.h"
+#include "vq/base/math.h"
 
 namespace vqllm {
 namespace {
@@ -55,8 +56,6 @@ constexpr int kRegisterUnit = 256;  // 32-bit registers, allotted a warp
 constexpr int kSharedUnit = 128;    // bytes
 constexpr int kMaxRegisters = 255;  // a thread
 constexpr int kWarpSchedulers = 4;  // an SM; each owns a quarter of the registers
-
-int RoundUp(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
 GpuSpec FromJson(std::string_view text, const std::string& where) {
   const nlohmann::json json = ParseJson(text, where);

@@ -12,7 +12,7 @@ namespace vqllm {
 namespace {
 
 constexpr std::string_view kOps[] = {"dequant", "gemv", "gemm"};
-constexpr std::string_view kLevels[] = {"gc", "sc", "o1", "o2", "o3", "o4", "best"};
+constexpr std::string_view kLevelNames[] = {"gc", "sc", "o1", "o2", "o3", "o4", "best"};
 constexpr std::string_view kComputes[] = {"store", "dequant_fma", "dequant_mma", "lookup_table"};
 constexpr std::string_view kFusions[] = {"none", "shared", "register_shuffle", "zero_shuffle"};
 
@@ -36,11 +36,11 @@ void CheckRange(std::string_view field, int64_t found, int64_t high) {
 }  // namespace
 
 const char* ToString(OpKind op) { return kOps[static_cast<size_t>(op)].data(); }
-const char* ToString(Level level) { return kLevels[static_cast<size_t>(level)].data(); }
+const char* ToString(Level level) { return kLevelNames[static_cast<size_t>(level)].data(); }
 const char* ToString(Compute compute) { return kComputes[static_cast<size_t>(compute)].data(); }
 const char* ToString(Fusion fusion) { return kFusions[static_cast<size_t>(fusion)].data(); }
 OpKind ParseOp(std::string_view text) { return static_cast<OpKind>(Find(kOps, text, "op")); }
-Level ParseLevel(std::string_view text) { return static_cast<Level>(Find(kLevels, text, "level")); }
+Level ParseLevel(std::string_view text) { return static_cast<Level>(Find(kLevelNames, text, "level")); }
 Compute ParseCompute(std::string_view text) { return static_cast<Compute>(Find(kComputes, text, "compute")); }
 Fusion ParseFusion(std::string_view text) { return static_cast<Fusion>(Find(kFusions, text, "fusion")); }
 

@@ -28,6 +28,9 @@ enum class Level : uint8_t {
   kO4,    ///< and weights decoded straight into the registers of the mma
   kBest,  ///< the cheapest plan of all, what the paper lacks included
 };
+/// All of them, in the order of the paper's ablation.
+inline constexpr Level kLevels[] = {Level::kGc, Level::kSc, Level::kO1,  Level::kO2,
+                                    Level::kO3, Level::kO4, Level::kBest};
 
 /// What the decoded weights are used for.
 enum class Compute : uint8_t {

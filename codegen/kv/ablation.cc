@@ -20,8 +20,6 @@ constexpr const char* kGpus[] = {"a100", "h100", "rtx4090"};
 constexpr const char* kFormats[] = {"cq-4", "cq-2"};
 constexpr int kLengths[] = {1024, 4096, 16384};
 constexpr int kBatches[] = {1, 8};
-constexpr Level kLevels[] = {Level::kGc, Level::kSc, Level::kO1,  Level::kO2,
-                             Level::kO3, Level::kO4, Level::kBest};
 
 struct Cell {
   double us = 0;

@@ -4,6 +4,7 @@
 
 #include "codegen/layout.h"
 #include "vq/base/check.h"
+#include "vq/base/math.h"
 
 namespace vqllm {
 namespace {
@@ -14,8 +15,6 @@ constexpr int kSliceChannels = 8;
 // Positions: 2^22 tokens keep every index within a page table and every position in an int.
 constexpr int kMaxContext = 1 << 22;
 constexpr int kMaxHeads = 1024;
-
-int CeilDiv(int a, int b) { return (a + b - 1) / b; }
 
 void PutBits(std::span<uint32_t> words, int at, int width, uint32_t value) {
   for (int bit = 0; bit < width; ++bit) {

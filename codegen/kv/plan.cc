@@ -6,13 +6,13 @@
 
 #include "vq/base/check.h"
 #include "vq/base/error.h"
+#include "vq/base/math.h"
 
 namespace vqllm {
 namespace {
 
 constexpr const char* kComputes[] = {"dequantise", "codes"};
 
-int CeilDiv(int a, int b) { return (a + b - 1) / b; }
 int Align16(int bytes) { return (bytes + 15) / 16 * 16; }
 
 /// Tokens of the stored context that the queries of one row may see, counted from the page that the oldest is

@@ -6,11 +6,10 @@
 #include "codegen/kv/cost.h"
 #include "vq/base/check.h"
 #include "vq/base/error.h"
+#include "vq/base/math.h"
 
 namespace vqllm {
 namespace {
-
-int CeilDiv(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 std::vector<StageTier> Tiers(const KvSideLayout& layout, int shared_bytes) {
   std::vector<StageTier> tiers;
@@ -172,8 +171,7 @@ class AttentionSearch {
       if ((plan.tile > 1 && request_.pins.tile == 0) || (plan.slots > 2 && request_.pins.slots == 0)) return;
       plan.register_budget = kMostRegisters;
     }
-    const int whole = (request_.shape.context + request_.shape.page_tokens - 1) / request_.shape.page_tokens *
-                      request_.shape.page_tokens;
+    const int whole = RoundUp(request_.shape.context, request_.shape.page_tokens);
     std::optional<KvPlan> first =
         Complete(plan, request_.pins.split_tokens > 0 ? request_.pins.split_tokens : whole);
     if (!first) return;
@@ -210,7 +208,7 @@ class AttentionSearch {
     std::vector<int> tokens;
     const auto add = [&](double slots) {
       const int splits = std::max(1, static_cast<int>(slots / blocks));
-      const int split = CeilDiv(CeilDiv(stored, splits), page) * page;
+      const int split = RoundUp(CeilDiv(stored, splits), page);
       tokens.push_back(std::max(std::min(least, stored), split));
     };
     const double sms = request_.gpu.sms.value;
@@ -219,7 +217,7 @@ class AttentionSearch {
       return tokens;
     }
     for (int deal = 1; deal <= 2 * resident && deal <= 16; ++deal) add(deal * sms);
-    tokens.push_back(CeilDiv(stored, page) * page);
+    tokens.push_back(RoundUp(stored, page));
     std::sort(tokens.begin(), tokens.end());
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
     return tokens;
@@ -262,7 +260,7 @@ KvPlan MakeKvPlan(const KvRequest& request) {
   if (request.op == KvOp::kPrefill) {
     plan.warps = pins.warps > 0 ? pins.warps : 4;
     plan.key_tile = request.shape.head_dim > 128 ? 32 : 64;
-    const int padded = CeilDiv(request.shape.head_dim, 16) * 16;
+    const int padded = RoundUp(request.shape.head_dim, 16);
     plan.register_budget =
         std::min(224, 88 + padded / 2 + plan.key_tile / 2 + plan.key.layout.SliceChannels());
     CompleteKvPlan(plan, request.gpu);

@@ -8,6 +8,7 @@
 #include "codegen/decode/kv_reader.h"
 #include "codegen/kv/lookup.h"
 #include "codegen/kv/traffic.h"
+#include "vq/base/math.h"
 
 namespace vqllm::internal {
 namespace {
@@ -176,7 +177,7 @@ Traffic StreamTraffic(const KvPlan& plan, int begin, int end) {
   Traffic t;
   if (!plan.key.Codes()) QueryReads(plan, t);
   const int step = plan.warps * plan.slots * plan.TokenLanes();
-  const double groups = (end - begin + step - 1) / step * plan.warps * plan.slots;
+  const double groups = CeilDiv(end - begin, step) * plan.warps * plan.slots;
   // The page of a token: lanes of one page read one word, and neighbouring pages are in neighbouring banks.
   t.SharedLoad(WarpAccess::Of([](int) { return 0; }), 4, groups);
   RecordTraffic(plan, plan.key, begin, end, t);

@@ -4,12 +4,11 @@
 #include "codegen/lookup_model.h"
 #include "codegen/ops/parts.h"
 #include "codegen/ops/traffic_parts.h"
+#include "vq/base/math.h"
 #include "vq/tensor.h"
 
 namespace vqllm::internal {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// One stage's copy into shared memory and registers by one block: loads `base` bytes into the codebooks.
 void StageCodebook(const Plan& plan, const StageTier& tier, int64_t base, int64_t times, Traffic& t) {

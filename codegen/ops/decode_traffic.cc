@@ -5,12 +5,11 @@
 #include "codegen/lookup_model.h"
 #include "codegen/ops/parts.h"
 #include "codegen/ops/traffic_parts.h"
+#include "vq/base/math.h"
 #include "vq/tensor.h"
 
 namespace vqllm::internal {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t RowUnits(const Plan& plan) { return CeilDiv(plan.n, plan.layout.unit_rows); }
 int64_t ColumnUnits(const Plan& plan) { return CeilDiv(plan.k, plan.layout.unit_cols); }

@@ -3,14 +3,11 @@
 
 #include "codegen/ops/parts.h"
 #include "codegen/ops/traffic_parts.h"
+#include "vq/base/math.h"
 #include "vq/tensor.h"
 
 namespace vqllm::internal {
-namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
+namespace {}  // namespace
 
 void ScaleTraffic(const Plan& plan, const ScaleRead& read, int64_t times, Traffic& t) {
   const WeightLayout& layout = plan.layout;

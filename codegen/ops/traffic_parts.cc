@@ -4,13 +4,12 @@
 
 #include "codegen/ops/parts.h"
 #include "vq/base/check.h"
+#include "vq/base/math.h"
 
 namespace vqllm::internal {
 namespace {
 
 constexpr int kElementBytes = 2;  // of activations and outputs
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Blocks along an axis of `total` in tiles of `tile`: full ones, and what the last holds (0: nothing).
 struct Tiling {
