@@ -80,8 +80,10 @@ void RecordTraffic(const KvPlan& plan, const KvSidePlan& side, int begin, int en
   }
   for (const RecordRead& read : ReadsOf(plan, side)) {
     for (const auto& [kind, count] : kinds) {
+      const int begins = kind.first;
+      const int tokens = kind.second;
       const WarpAccess access = WarpAccess::Of([&](int lane) {
-        const int token = kind.first + std::min(lane / plan.lanes, kind.second - 1);
+        const int token = begins + std::min(lane / plan.lanes, tokens - 1);
         return (token / page * int64_t{plan.shape.kv_heads} * page + token % page) * record +
                read.at[static_cast<size_t>(lane)];
       });

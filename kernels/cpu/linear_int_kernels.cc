@@ -77,7 +77,7 @@ HWY_NOINLINE void StripProduct(const IntView& w, const uint8_t* operand, int64_t
     for (int64_t u = 0; u < units; ++u) {
       const uint8_t* unit = codes + (b * units + u) * 64 * kBits;
       const int8_t* x = reinterpret_cast<const int8_t*>(operand) + (b * units + u) * 32;
-      ForQuads([&](auto quad) HWY_ATTR {
+      ForQuads([&](auto quad) VQLLM_ATTR {
         constexpr int kQuad = decltype(quad)::value;
         for (int v = 0; v < kV; ++v) {
           const VU8 bytes = Quad<kBits, kQuad>(unit + v / kParts * w.strip_bytes, v % kParts);
@@ -169,7 +169,7 @@ HWY_INLINE void WalkStrip(const IntView& w, int64_t strip, BeginBlock begin_bloc
     for (int64_t u = 0; u < units; ++u) {
       const uint8_t* unit = codes + (b * units + u) * 64 * kBits;
       const int64_t base = first + u * 32;
-      ForQuads([&](auto quad) HWY_ATTR {
+      ForQuads([&](auto quad) VQLLM_ATTR {
         constexpr int kQuad = decltype(quad)::value;
         if (base + 4 * kQuad >= end) return;
         for (int p = 0; p < kParts; ++p) {
@@ -201,14 +201,14 @@ void ProductExact(const IntView& w, MatrixView<const float> x, int64_t begin, in
       for (int p = 0; p < kParts; ++p) sum[0][p] = sum[1][p] = hn::Zero(f);
       WalkStrip<kBits>(
           w, row / 16,
-          [&](int64_t) HWY_ATTR {
+          [&](int64_t) VQLLM_ATTR {
             for (int p = 0; p < kParts; ++p) acc[0][p] = acc[1][p] = hn::Zero(f);
           },
-          [&](int64_t c, int p, VF values) HWY_ATTR {
+          [&](int64_t c, int p, VF values) VQLLM_ATTR {
             acc[0][p] = hn::MulAdd(values, hn::Set(f, x0[c]), acc[0][p]);
             acc[1][p] = hn::MulAdd(values, hn::Set(f, x1[c]), acc[1][p]);
           },
-          [&](int64_t at) HWY_ATTR {
+          [&](int64_t at) VQLLM_ATTR {
             for (int p = 0; p < kParts; ++p) {
               const VF scale = LoadHalves(w.scales + at + p * kLanes);
               sum[0][p] = hn::MulAdd(scale, acc[0][p], sum[0][p]);
@@ -233,10 +233,10 @@ void Decode(const IntView& w, int64_t begin, int64_t end, float* tile) {
     VF scale[kParts];
     WalkStrip<kBits>(
         w, row / 16,
-        [&](int64_t at) HWY_ATTR {
+        [&](int64_t at) VQLLM_ATTR {
           for (int p = 0; p < kParts; ++p) scale[p] = LoadHalves(w.scales + at + p * kLanes);
         },
-        [&](int64_t c, int p, VF values) HWY_ATTR {
+        [&](int64_t c, int p, VF values) VQLLM_ATTR {
           float* out = tile + c * n + row - begin + p * kLanes;
           const VF scaled = hn::Mul(values, scale[p]);
           if (p * kLanes + kLanes <= left) {

@@ -34,8 +34,9 @@ void Run(Options options) {
                  kernel.spill_bytes);
     fmt::print("  {:<46}{:>16}{:>18}\n", "", "counted", "predicted");
     for (const auto& [name, value] : report.counters) {
-      const auto predicted = std::find_if(report.predicted.begin(), report.predicted.end(),
-                                          [&](const auto& other) { return other.first == name; });
+      const auto predicted =
+          std::find_if(report.predicted.begin(), report.predicted.end(),
+                       [&, wanted = name](const auto& other) { return other.first == wanted; });
       fmt::print("  {:<46}{:>16}{:>18}\n", name, value,
                  predicted == report.predicted.end() ? "" : fmt::format("{:.1f}", predicted->second));
     }

@@ -103,7 +103,7 @@ void PreTokenizer::AddPrefixSpace() {
 
 void PreTokenizer::AddMetaspace(std::string replacement, PrependScheme scheme, bool split) {
   Step step;
-  step.kind = Step::kMetaspace;
+  step.kind = Step::kMarkSpaces;
   step.text = replacement;
   step.scheme = scheme;
   steps_.push_back(std::move(step));

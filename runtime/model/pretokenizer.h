@@ -37,7 +37,7 @@ class PreTokenizer {
 
  private:
   struct Step {
-    enum { kSplit, kPrefixSpace, kMetaspace } kind = kSplit;
+    enum { kSplit, kPrefixSpace, kMarkSpaces } kind = kSplit;
     std::vector<Regex> pattern;  // at most one
     std::string text;            // what is split at or written for a space
     SplitBehavior behavior = SplitBehavior::kIsolated;
