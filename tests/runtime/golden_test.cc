@@ -101,6 +101,48 @@ TEST(Stories260K, PerplexityIsThatOfLlamaCpp) {
   EXPECT_NEAR(sum.error(), 0.35724, 0.002);
 }
 
+/// The first `count` stories of a text that <|endoftext|> divides, stripped, with ASCII quotes.
+std::vector<std::string> FirstStories(std::string text, size_t count) {
+  const std::pair<const char*, const char*> quotes[] = {
+      {"\u201c", "\""}, {"\u201d", "\""}, {"\u2018", "'"}, {"\u2019", "'"}};
+  for (const auto& [curly, plain] : quotes) {
+    for (size_t at; (at = text.find(curly)) != std::string::npos;) text.replace(at, strlen(curly), plain);
+  }
+  const std::string divider = "<|endoftext|>";
+  std::vector<std::string> stories;
+  for (size_t begin = 0; stories.size() < count;) {
+    const size_t end = text.find(divider, begin);
+    if (end == std::string::npos) break;
+    const std::string story = text.substr(begin, end - begin);
+    const size_t first = story.find_first_not_of(" \n");
+    stories.push_back(story.substr(first, story.find_last_not_of(" \n") + 1 - first));
+    begin = end + divider.size();
+  }
+  return stories;
+}
+
+TEST(Stories260K, PerplexityOfFortyStoriesIsThatOfFp64) {
+  VQLLM_NEED_DATA("text/tinystories_sample_2MiB.txt");
+  const fs::path data = test::DataDir() / "stories260K";
+  const auto golden =
+      nlohmann::json::parse(ReadTextFile(data / "golden.json"))["stories260K"]["tinystories_first40"];
+  const Model model = LoadModel(data / "f32");
+  Decoder decoder(NewCpuDevice(), model, 512);
+  PerplexitySum sum;
+  for (const std::string& story :
+       FirstStories(ReadTextFile(test::DataDir() / "text/tinystories_sample_2MiB.txt"), 40)) {
+    std::vector<int32_t> ids = model.tokenizer->Encode(story, {});
+    ids.resize(std::min<size_t>(ids.size(), 512));
+    const ScoredWindow window = {{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}};
+    ScoreWindows(decoder, ParseKvCacheSpec("kv-fp32"), {&window, 1},
+                 [&](std::span<const float> logits, int32_t target) {
+                   sum.Add(NegativeLogLikelihood(logits, target));
+                 });
+  }
+  EXPECT_EQ(sum.tokens(), golden["tokens_scored"].get<int64_t>());
+  EXPECT_NEAR(sum.perplexity(), golden["ppl"].get<double>(), 1e-4);
+}
+
 /// How far llama.cpp's logits (largest about 12) may be: it rounds the activations of every product to the
 /// type that the weights ask for, fp16 (11 bits), bf16 (8 bits) or blocks of 8-bit integers, where we keep
 /// fp32.
