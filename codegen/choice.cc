@@ -38,6 +38,8 @@ int RegisterEstimate(const Plan& plan) {
   const UnitShape unit = UnitOf(plan.format);
   const int fragment = layout.FragmentUnits();
   int registers = 40 + layout.row_slots * layout.chunk_words;
+  const int accumulators =
+      plan.compute == Compute::kMma ? layout.row_slots * unit.rows * plan.token_tile / 4 : 0;
   for (const StageTier& tier : plan.stages) registers += tier.held > 0 ? unit.Pairs() : 0;
   // Pointers of the tiers, and the entries of all stages under way.
   if (plan.format.kind == FormatKind::kTable)
@@ -50,17 +52,16 @@ int RegisterEstimate(const Plan& plan) {
     // An entry and its activations while the table is made; sums of the rows after.
     registers += 2 * unit.Pairs() + plan.token_tile * 2 * layout.row_slots + 2 * layout.row_slots;
   } else if (plan.compute == Compute::kMma) {
-    // Fragments A and B, two values a register; the accumulators; addresses of the scales of each row.
+    // Fragments A and B, two values a register; addresses of the scales of each row.
     registers += layout.row_slots * fragment * unit.Pairs() + 2 * x;
-    registers += layout.row_slots * unit.rows * plan.token_tile / 4;
     registers += plan.format.stages() * layout.row_slots;
     if (plan.format.scale == ScaleKind::kGroup) registers += 4 * layout.row_slots;
   } else {
     registers += 2 * unit.Pairs() + 16;
   }
   // Addresses, loop counters and what ptxas keeps in flight grow with the kernel: a third more keeps all of
-  // the registry free of spills.
-  registers = registers * 4 / 3;
+  // the registry free of spills. The accumulators are there once.
+  registers = registers * 4 / 3 + accumulators;
   // Of lookups in global memory ptxas starts as many of a chunk as it finds registers for: entries and
   // addresses. Fitted to its reports on the registry, where half of them all came to be in flight.
   int waiting = 0;
@@ -69,7 +70,7 @@ int RegisterEstimate(const Plan& plan) {
       waiting += layout.row_slots * layout.ChunkUnits() * (unit.Pairs() + 2);
   }
   if (plan.format.kind == FormatKind::kTable && plan.compute != Compute::kTable)
-    registers = std::max(registers, 56 + waiting / 2 + layout.row_slots * unit.rows * plan.token_tile / 4);
+    registers = std::max(registers, 56 + waiting / 2 + accumulators);
   return (registers + 7) / 8 * 8;
 }
 

@@ -159,6 +159,25 @@ std::vector<uint32_t> RepackCodebooks(const Tensor& t) {
   return words;
 }
 
+/// In the order of ScaleIndex; rows behind the last have zeros.
+void RepackScales(const Tensor& t, const WeightLayout& layout, std::vector<uint32_t>& words) {
+  const int64_t groups = static_cast<int64_t>(t.scales.size()) / t.rows;
+  const auto count = static_cast<size_t>(layout.row_tiles * layout.TileRows() * groups);
+  const bool zeros = !t.zeros.empty();
+  words.assign(zeros ? count : (count + 1) / 2, 0);
+  if (t.scales.empty()) words.clear();
+  for (size_t i = 0; i < t.scales.size(); ++i) {
+    const auto row = static_cast<int64_t>(i) / groups;
+    const auto at = static_cast<size_t>(ScaleIndex(layout, groups, row, static_cast<int64_t>(i) % groups));
+    const uint32_t scale = t.scales[i].bits;
+    if (zeros) {
+      words[at] = scale | FloatToHalfBits(1024.0f + static_cast<float>(t.zeros[i])) << 16;
+    } else {
+      words[at / 2] |= scale << 16 * (at % 2);
+    }
+  }
+}
+
 }  // namespace
 
 int ScalarUnitCols(int bits, int group) {
@@ -225,15 +244,8 @@ DeviceWeights RepackWeights(const Tensor& t, const WeightLayout& layout) {
   CheckFinite(t.scales, "scale");
   if (t.format.kind == FormatKind::kTable && t.format.scale == ScaleKind::kPerTensor) {
     out.factors = {t.scales[0], 0.0f};
-  } else if (!t.zeros.empty()) {
-    for (size_t i = 0; i < t.scales.size(); ++i) {
-      const uint32_t zero = FloatToHalfBits(1024.0f + static_cast<float>(t.zeros[i]));
-      out.scales.push_back(t.scales[i].bits | zero << 16);
-    }
   } else if (t.format.kind != FormatKind::kLattice) {
-    out.scales.resize((t.scales.size() + 1) / 2);
-    for (size_t i = 0; i < t.scales.size(); ++i)
-      out.scales[i / 2] |= static_cast<uint32_t>(t.scales[i].bits) << 16 * (i % 2);
+    RepackScales(t, layout, out.scales);
   }
   return out;
 }

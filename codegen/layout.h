@@ -80,14 +80,22 @@ ScalarPacking PackingOf(int bits, int unit_cols);
 /// Words of one padded codebook entry: 1, 2, 4 or 8, for 2, 4, 8 or 16 fp16 values.
 int EntryWords(int subvector);
 
+/// Where the scale of a row and group lies: [row tile][group][row of the tile], so that lanes side by side
+/// over rows read neighbours, and lanes along the reduction little more than that.
+inline int64_t ScaleIndex(const WeightLayout& layout, int64_t groups, int64_t row, int64_t group) {
+  const int64_t rows = layout.TileRows();
+  return (row / rows * groups + group) * rows + row % rows;
+}
+
 /// A weight matrix as the emitted kernels read it; upload each array as it is. Empty arrays have no parameter
 /// of their own in the kernel.
 struct DeviceWeights {
   std::vector<uint32_t> codes;  ///< WeightLayout
   std::vector<uint32_t>
       codebooks;                 ///< table: [stage][codebook][entry][EntryWords]; lattice: 256 packed vectors
-  std::vector<uint32_t> scales;  ///< fp16 in pairs of 16 bits, [rows][groups], even count; with zero points
-                                 ///< one word each: the scale, and 1024 + zero_point as fp16 above it
+  std::vector<uint32_t> scales;  ///< fp16 in pairs of 16 bits, in the order of ScaleIndex, even count; with
+                                 ///< zero points one word each: the scale, and 1024 + zero_point as fp16
+                                 ///< above it
   std::vector<float> factors;    ///< lattice: the scale of the tensor, the factor of stage 1
   int64_t bytes() const;
 };

@@ -186,9 +186,9 @@ Family MmaFamily(const Request& request, const Choice& tier) {
   if (pins.token_tile == 0)
     std::erase_if(tokens, [&](int tile) { return tile > 8 && tile / 2 >= request.m; });
   AddLine(family, &Choice::token_tile, tokens, static_cast<int>(std::min<int64_t>(request.m, 64)), 1);
-  AddLine(family, &Choice::chunk_pieces, ChunkPieces(request), 2, 64);
+  AddLine(family, &Choice::chunk_pieces, ChunkPieces(request), 2, 1);
   // Rows of a lane come in twos: fragment A has g and g + 8.
-  std::vector<int> slots = RowSlots(request, {4, 2, 1});
+  std::vector<int> slots = RowSlots(request, {8, 4, 2, 1});
   std::erase_if(slots, [&](int count) { return count * unit_rows % 2 != 0; });
   if (slots.empty()) Fail("plan: row_slots: found {}, allowed for dequant_mma: even numbers", pins.row_slots);
   AddLine(family, &Choice::row_slots, slots, 4, 1);
@@ -204,7 +204,7 @@ Family MmaFamily(const Request& request, const Choice& tier) {
     Fail("plan: warps: found {} x {}, allowed for dequant_mma: at most 8", pins.warps_n, pins.warps_k);
   for (const Setting& setting : warps[warps.size() / 2]) family.start.*setting.member = setting.value;
   family.lines.push_back({std::move(warps), 1});
-  AddLine(family, &Choice::split, Splits(request, {4, 2, 1}), 1);
+  AddLine(family, &Choice::split, Splits(request, {8, 6, 4, 3, 2, 1}), 1);
   AddLine(family, &Choice::x_slots, Options(pins.x_slots, {2, 3}), 2);
   return family;
 }

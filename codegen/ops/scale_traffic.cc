@@ -7,8 +7,6 @@
 #include "vq/tensor.h"
 
 namespace vqllm::internal {
-namespace {}  // namespace
-
 void ScaleTraffic(const Plan& plan, const ScaleRead& read, int64_t times, Traffic& t) {
   const WeightLayout& layout = plan.layout;
   const int group = ScalesPerGroup(plan) ? plan.format.group : plan.k;
@@ -39,7 +37,7 @@ void ScaleTraffic(const Plan& plan, const ScaleRead& read, int64_t times, Traffi
                    const int64_t col = read.cols[static_cast<size_t>(lane)];
                    if (col < 0) return -1;
                    const int64_t row = first_row + lane / layout.lanes_k * layout.unit_rows;
-                   return (std::min<int64_t>(row, plan.n - 1) * groups + col / group) * bytes;
+                   return ScaleIndex(layout, groups, std::min<int64_t>(row, plan.n - 1), col / group) * bytes;
                  }),
                  bytes, loops);
   };
@@ -48,8 +46,9 @@ void ScaleTraffic(const Plan& plan, const ScaleRead& read, int64_t times, Traffi
   const int64_t full = std::min(whole, read.end_tile) - read.first_tile;
   const bool partial = whole < layout.row_tiles && read.first_tile <= whole && whole < read.end_tile;
   const int64_t idle = read.end_tile - std::max(read.first_tile, layout.row_tiles);
-  const Loop columns = {read.groups.count, read.groups.stride / group * bytes};
-  const Loop segments = {read.segments.count, read.segments.stride / group * bytes};
+  const int64_t group_bytes = int64_t{layout.TileRows()} * bytes;
+  const Loop columns = {read.groups.count, read.groups.stride / group * group_bytes};
+  const Loop segments = {read.segments.count, read.segments.stride / group * group_bytes};
   for (int slot = 0; slot < layout.row_slots; ++slot) {
     for (int j = 0; j < layout.unit_rows; ++j) {
       const int64_t row = slot * layout.lanes_row * layout.unit_rows + j;
@@ -69,6 +68,7 @@ void ScaleTouch(const Plan& plan, Traffic& t) {
   const int64_t block_rows = plan.BlockRows();
   const int64_t full = plan.n / block_rows;
   const bool idle_warps = plan.layout.row_tiles % plan.warps_n != 0;
+  const WeightLayout& layout = plan.layout;
   const auto touch = [&](int64_t first, int64_t rows, int64_t blocks) {
     for (int z = 0; z < plan.split; ++z) {
       const int last_step = std::min((z + 1) * plan.steps_split, plan.steps) - 1;
@@ -81,10 +81,21 @@ void ScaleTouch(const Plan& plan, Traffic& t) {
       const bool reads_behind = plan.ragged && plan.compute == Compute::kFma && behind >= end;
       const bool segment_ends = StartOf(plan, last_step).segment != StartOf(plan, last_step + 1).segment;
       std::vector<ByteRange> ranges;
-      for (int64_t row = first; row < first + rows; ++row) {
-        ranges.push_back({(row * groups + begin) * bytes, (end - begin) * bytes});
-        if (reads_behind && (segment_ends || (idle_warps && row == plan.n - 1)))
-          ranges.push_back({(row * groups + behind) * bytes, bytes});
+      for (int64_t row = first; row < first + rows; row += layout.TileRows()) {
+        const int64_t inside = std::min<int64_t>(layout.TileRows(), first + rows - row);
+        const auto read = [&](int64_t from, int64_t count, int64_t group_begin, int64_t group_end) {
+          // Rows of a tile lie side by side, and whole tiles group after group.
+          const int64_t alike = count == layout.TileRows() ? group_end - group_begin : 1;
+          for (int64_t g = group_begin; g < group_end; g += alike)
+            ranges.push_back({ScaleIndex(layout, groups, from, g) * bytes, alike * count * bytes});
+        };
+        read(row, inside, begin, end);
+        if (!reads_behind) continue;
+        if (segment_ends) {
+          read(row, inside, behind, behind + 1);
+        } else if (idle_warps && row + inside == plan.n) {
+          read(plan.n - 1, 1, behind, behind + 1);
+        }
       }
       t.Touch(Metric::kLoadSectorsPerBlock, ranges,
               {{blocks, block_rows * groups * bytes}, {plan.launches[0].grid_y, 0}});
@@ -93,7 +104,11 @@ void ScaleTouch(const Plan& plan, Traffic& t) {
   const int64_t whole = plan.n % block_rows == 0 && idle_warps ? full - 1 : full;
   if (whole > 0) touch(0, block_rows, whole);
   if (whole * block_rows < plan.n) touch(whole * block_rows, plan.n - whole * block_rows, 1);
-  const ByteRange all[] = {{0, plan.n * groups * bytes}};
+  // Of the last row tile only the rows of the matrix.
+  const int64_t whole_rows = plan.n / layout.TileRows() * layout.TileRows();
+  std::vector<ByteRange> all = {{0, whole_rows * groups * bytes}};
+  for (int64_t g = 0; whole_rows < plan.n && g < groups; ++g)
+    all.push_back({ScaleIndex(layout, groups, whole_rows, g) * bytes, (plan.n - whole_rows) * bytes});
   t.Touch(Metric::kLoadSectorsPerLaunch, all, {});
 }
 

@@ -17,19 +17,33 @@ std::string ScaleFunction(const Plan& plan) {
   const Format& f = plan.format;
   const bool offset = UnitOf(f).offset;
   if (!ScalesPerGroup(plan) && !offset) return "";
+  const char* type = offset ? "unsigned" : "__half";
+  const char* zero = offset ? " (low half) and 1024 + zero point (high half)" : "";
+  if (!ScalesPerGroup(plan)) {
+    return FillText(
+        R"(
+      // The scale$zero$ of a row; padding reads the last one.
+      __device__ __forceinline__ $type$ ScaleAt(const $type$* __restrict__ scales, int row) {
+        return __ldg(scales + min(row, kN - 1));
+      }
+    )",
+        {{"zero", zero}, {"type", type}});
+  }
   return FillText(
       R"(
     // The scale$zero$ of weight (row, column); padding reads the last one.
-    __device__ __forceinline__ $type$ ScaleAt(const $type$* __restrict__ scales, int row$parameter$) {
-      return __ldg(scales + min(row, kN - 1)$groups$$column$);
+    // Scales: [row tile][group of $group$ columns][row of the tile].
+    __device__ __forceinline__ $type$ ScaleAt(const $type$* __restrict__ scales, int row, int column) {
+      const int inside = min(row, kN - 1);
+      const int group = min(column, kK - 1) / $group$;
+      return __ldg(scales + (inside / $rows$ * $groups$ + group) * $rows$ + inside % $rows$);
     }
   )",
-      {{"zero", offset ? " (low half) and 1024 + zero point (high half)" : ""},
-       {"type", offset ? "unsigned" : "__half"},
-       {"parameter", ScalesPerGroup(plan) ? ", int column" : ""},
-       {"groups", ScalesPerGroup(plan) ? fmt::format(" * {}", ScaleGroups(f, plan.k)) : std::string()},
-       {"column",
-        ScalesPerGroup(plan) ? fmt::format(" + min(column, kK - 1) / {}", f.group) : std::string()}});
+      {{"zero", zero},
+       {"type", type},
+       {"group", f.group},
+       {"groups", ScaleGroups(f, plan.k)},
+       {"rows", plan.layout.TileRows()}});
 }
 
 std::string ScaleCall(const Plan& plan, const std::string& row, const std::string& col) {

@@ -80,12 +80,21 @@ TEST(Planner, BestAvoidsBankConflicts) {
   }
 }
 
+// A few tokens on int4 stay at the limit of DRAM, more at that of the tensor cores; with the layers of a 7B
+// model. 64 tokens on an H100 are the exception: the sums of the splits and the activations that each block
+// reads anew, both through L2, take a fifth longer than the products.
 TEST(Planner, Int4IsAStrongOpponent) {
   for (const char* gpu : {"a100", "rtx4090", "h100"}) {
-    const Candidate one = MakePlan(Wanted(OpKind::kGemv, "int4-g128", 1, 4096, 4096, gpu), 0).best;
-    EXPECT_GE(one.time.dram_us, 0.85 * one.time.lower_us) << gpu;
-    const Candidate few = MakePlan(Wanted(OpKind::kGemv, "int4-g128", 16, 4096, 4096, gpu), 0).best;
-    EXPECT_GE(std::max(few.time.dram_us, few.time.tensor_us), 0.85 * few.time.lower_us) << gpu;
+    for (const auto& [n, k] : {std::pair{4096, 4096}, {4096, 11008}, {11008, 4096}}) {
+      for (const int m : {1, 16, 32, 64}) {
+        const OpKind op = m <= 16 ? OpKind::kGemv : OpKind::kGemm;
+        const ModelledTime time = MakePlan(Wanted(op, "int4-g128", m, n, k, gpu), 0).best.time;
+        const bool l2 = m == 64 && std::string_view(gpu) == "h100";
+        EXPECT_GE(m == 1 ? time.dram_us : std::max(time.dram_us, time.tensor_us),
+                  (l2 ? 0.8 : 0.85) * time.lower_us)
+            << gpu << " m " << m << " n " << n << " k " << k << ": " << time.bound;
+      }
+    }
   }
 }
 

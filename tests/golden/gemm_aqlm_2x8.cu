@@ -8,35 +8,35 @@
 //   compute   dequant_mma, fusion zero_shuffle
 //   entries   256 in shared memory x 8 copies; 256 in shared memory x 8 copies
 //   block     8 warps: 8 over outputs x 1 over k; 256 outputs, 64 tokens
-//   k         64 steps, 64 a block; 1 block(s) share an output
-//   budget    200 registers a thread, 90112 bytes of shared memory, 1 blocks an SM
-//   launch    gemm<<<(16, 16, 1), 256, 90112>>>
+//   k         32 steps, 32 a block; 1 block(s) share an output
+//   budget    184 registers a thread, 106496 bytes of shared memory, 1 blocks an SM
+//   launch    gemm<<<(16, 16, 1), 256, 106496>>>
 //
 // Codes, 4096 KiB: a warp reads a row tile of 32 rows; columns of one group (4 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 2 times
-// words of a lane and row: 1 (2 units of 16 bits, 0 spare bits)
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 4 times
+// words of a lane and row: 2 (4 units of 16 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 256;
 
-// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
 constexpr int kPlanes = 1;      // loads of a chunk
-constexpr int kChunkWords = 1;  // 32-bit words of a chunk
-constexpr int kPieces = 2;      // of a chunk
+constexpr int kChunkWords = 2;  // 32-bit words of a chunk
+constexpr int kPieces = 4;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 8192;
+constexpr int kTileVectors = 4096;
 
 // The reduction runs in steps of kStepChunks chunks a row.
-constexpr int kSteps = 64;
+constexpr int kSteps = 32;
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
@@ -45,7 +45,7 @@ constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 // eight lanes of one 16-byte access meet different banks.
 constexpr int kTokens = 64;  // of a block
 constexpr int kPiecePitch = 8;
-constexpr int kTokenPitch = 96;
+constexpr int kTokenPitch = 160;
 constexpr int kFragmentUnits = 1;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
 constexpr int kCodebookBytes = 65536;  // before the activations
@@ -163,7 +163,7 @@ __device__ __forceinline__ int ColumnOf(int step) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
+gemm(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks,
      const __half* __restrict__ scales, const __half* __restrict__ x, __half* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
@@ -174,7 +174,7 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
   const int warp_k = threadIdx.x / 32 / kWarpsN;
   const int tile = blockIdx.x * kWarpsN + warp_n;
   const int first_token = blockIdx.y * kTokens;
-  const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
+  const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
   const int first_step = 0;
   const int last_step = kSteps;
 
@@ -193,12 +193,14 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
     // 2. Codes of this step, straight into registers.
     const int first_chunk = step * kStepChunks;
     unsigned words[kRowSlots][kChunkWords];
-    const unsigned* at = tile_codes + (first_chunk + warp_k * kColumnLanes) * kChunkVectors;
+    const uint2* at = tile_codes + (first_chunk + warp_k * kColumnLanes) * kChunkVectors;
     #pragma unroll
     for (int r = 0; r < kRowSlots; ++r) {
       #pragma unroll
       for (int p = 0; p < kPlanes; ++p) {
-        words[r][p] = __ldcs(at + (r * kPlanes + p) * 32);
+        const uint2 vector = __ldcs(at + (r * kPlanes + p) * 32);
+        words[r][2 * p] = vector.x;
+        words[r][2 * p + 1] = vector.y;
       }
     }
 

@@ -7,39 +7,39 @@
 // Plan
 //   compute   dequant_mma, fusion register_shuffle
 //   entries   256 in shared memory x 8 copies; 256 in shared memory x 8 copies
-//   block     8 warps: 4 over outputs x 2 over k; 128 outputs, 64 tokens
+//   block     4 warps: 4 over outputs x 1 over k; 128 outputs, 64 tokens
 //   k         32 steps, 8 a block; 4 block(s) share an output
-//   budget    200 registers a thread, 100352 bytes of shared memory, 1 blocks an SM
-//   launch    gemm<<<(32, 1, 4), 256, 100352>>>
+//   budget    184 registers a thread, 100352 bytes of shared memory, 1 blocks an SM
+//   launch    gemm<<<(32, 1, 4), 128, 100352>>>
 //   launch    sum_partials<<<(1024, 1, 1), 256, 0>>>
 //
 // Codes, 4096 KiB: a warp reads a row tile of 32 rows; columns of one group (4 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 2 times
-// words of a lane and row: 1 (2 units of 16 bits, 0 spare bits)
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 4 times
+// words of a lane and row: 2 (4 units of 16 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
-// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
+// Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
 constexpr int kPlanes = 1;      // loads of a chunk
-constexpr int kChunkWords = 1;  // 32-bit words of a chunk
-constexpr int kPieces = 2;      // of a chunk
+constexpr int kChunkWords = 2;  // 32-bit words of a chunk
+constexpr int kPieces = 4;      // of a chunk
 constexpr int kPieceUnits = 1;
 constexpr int kUnitColumns = 8;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 4;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 8192;
+constexpr int kTileVectors = 4096;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 32;
 constexpr int kBlockSteps = 8;  // of one block, of 4 that share outputs
-constexpr int kStepGroups = 2;
+constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
 
@@ -54,7 +54,7 @@ constexpr int kCodebookBytes = 65536;  // before the activations
 constexpr int kSlots = 2;
 constexpr int kSlotValues = kTokens * kTokenPitch;
 constexpr int kWarpsN = 4;        // warps side by side over outputs
-constexpr int kWarpsK = 2;        // warps that share outputs, a group of each step each
+constexpr int kWarpsK = 1;        // warps that share outputs, a group of each step each
 constexpr int kRowFragments = 2;  // of 16 rows of W, of a warp
 constexpr int kTileRows = 16 * kRowFragments;
 constexpr int kBlockRows = kWarpsN * kTileRows;
@@ -194,7 +194,7 @@ __device__ __forceinline__ int ColumnOf(int step) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
+gemm(const uint2* __restrict__ codes, const uint4* __restrict__ codebooks,
      const __half* __restrict__ scales, const __half* __restrict__ x, float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
@@ -205,7 +205,7 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
   const int warp_k = threadIdx.x / 32 / kWarpsN;
   const int tile = blockIdx.x * kWarpsN + warp_n;
   const int first_token = blockIdx.y * kTokens;
-  const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
+  const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
   const int first_step = blockIdx.z * kBlockSteps;
   const int last_step = min(first_step + kBlockSteps, kSteps);
 
@@ -224,12 +224,14 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
     // 2. Codes of this step, straight into registers.
     const int first_chunk = step * kStepChunks;
     unsigned words[kRowSlots][kChunkWords];
-    const unsigned* at = tile_codes + (first_chunk + warp_k * kColumnLanes) * kChunkVectors;
+    const uint2* at = tile_codes + (first_chunk + warp_k * kColumnLanes) * kChunkVectors;
     #pragma unroll
     for (int r = 0; r < kRowSlots; ++r) {
       #pragma unroll
       for (int p = 0; p < kPlanes; ++p) {
-        words[r][p] = __ldcs(at + (r * kPlanes + p) * 32);
+        const uint2 vector = __ldcs(at + (r * kPlanes + p) * 32);
+        words[r][2 * p] = vector.x;
+        words[r][2 * p + 1] = vector.y;
       }
     }
 
@@ -304,10 +306,7 @@ gemm(const unsigned* __restrict__ codes, const uint4* __restrict__ codebooks,
   for (int i = threadIdx.x; i < kTokens * kBlockRows; i += kThreads) {
     const int row = blockIdx.x * kBlockRows + i % kBlockRows;
     const int token = first_token + i / kBlockRows;
-    float sum = 0;
-    for (int s = 0; s < kWarpsK; ++s) {
-      sum += sums[(s * kTokens + i / kBlockRows) * kSumPitch + i % kBlockRows];
-    }
+    float sum = sums[i / kBlockRows * kSumPitch + i % kBlockRows];
     sum *= __half2float(scales[row]);
     partial[(blockIdx.z * kM + token) * static_cast<long long>(kN) + row] = sum;
   }

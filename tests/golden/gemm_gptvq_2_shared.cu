@@ -8,49 +8,49 @@
 //   compute   dequant_mma, fusion shared
 //   entries   256 in shared memory x 16 copies
 //   block     8 warps: 8 over outputs x 1 over k; 256 outputs, 64 tokens
-//   k         64 steps, 16 a block; 4 block(s) share an output
-//   budget    192 registers a thread, 71680 bytes of shared memory, 1 blocks an SM
-//   launch    gemm<<<(16, 1, 4), 256, 71680>>>
+//   k         32 steps, 6 a block; 6 block(s) share an output
+//   budget    176 registers a thread, 88064 bytes of shared memory, 1 blocks an SM
+//   launch    gemm<<<(16, 1, 6), 256, 88064>>>
 //   launch    sum_partials<<<(1024, 1, 1), 256, 0>>>
 //
 // Codes, 4096 KiB: a warp reads a row tile of 32 rows; columns of one group (4 lanes, pieces of 8 columns):
-//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 2 times
-// words of a lane and row: 1 (4 units of 8 bits, 0 spare bits)
+//   |lane 0: 0..7|lane 1: 8..15| ... |lane 3: ..31| then lane 0: 32..39, and so on, 4 times
+// words of a lane and row: 2 (8 units of 8 bits, 0 spare bits)
 #include <cuda_fp16.h>
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
 constexpr int kThreads = 256;
 
-// Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 1 words].
+// Codes: [row tile][segment][group of chunks][row slot][plane][row lane][column lane][vector of 2 words].
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
 constexpr int kRowLanes = 8;
 constexpr int kColumnLanes = 4;
 constexpr int kPlanes = 1;      // loads of a chunk
-constexpr int kChunkWords = 1;  // 32-bit words of a chunk
-constexpr int kPieces = 2;      // of a chunk
+constexpr int kChunkWords = 2;  // 32-bit words of a chunk
+constexpr int kPieces = 4;      // of a chunk
 constexpr int kPieceUnits = 2;
 constexpr int kUnitColumns = 4;
 constexpr int kPieceColumns = kPieceUnits * kUnitColumns;
 constexpr int kPairs = 2;                                       // registers of a decoded unit, two values each
 constexpr int kChunkVectors = kRowSlots * kPlanes * kRowLanes;  // of all rows of a tile
-constexpr int kTileVectors = 8192;
+constexpr int kTileVectors = 4096;
 
 // The reduction runs in steps of kStepChunks chunks a row.
-constexpr int kSteps = 64;
-constexpr int kBlockSteps = 16;  // of one block, of 4 that share outputs
+constexpr int kSteps = 32;
+constexpr int kBlockSteps = 6;  // of one block, of 6 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
-constexpr int kChunks = 16;  // of a row in a segment, which has a codebook of its own
-constexpr int kSegmentSteps = 4;
+constexpr int kChunks = 8;  // of a row in a segment, which has a codebook of its own
+constexpr int kSegmentSteps = 2;
 constexpr int kSegmentColumns = 256;
 
 // Activations in shared memory: 2 slots of one step each. Tokens lie an odd number of 16 bytes apart:
 // the eight rows of a matrix meet different banks.
 constexpr int kM = 64;       // tokens
 constexpr int kTokens = 64;  // of a block
-constexpr int kTokenPitch = 72;
+constexpr int kTokenPitch = 136;
 constexpr int kFragmentUnits = 2;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
 constexpr int kCodebookBytes = 32768;  // before the activations
@@ -176,7 +176,7 @@ __device__ __forceinline__ unsigned WeightPair(const unsigned (&weights)[kRowSlo
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemm(const unsigned* __restrict__ codes, const uint2* __restrict__ codebooks, const __half* __restrict__ x,
+gemm(const uint2* __restrict__ codes, const uint2* __restrict__ codebooks, const __half* __restrict__ x,
      float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   __half* x_shared = reinterpret_cast<__half*>(shared + kCodebookBytes);
@@ -188,7 +188,7 @@ gemm(const unsigned* __restrict__ codes, const uint2* __restrict__ codebooks, co
   const int warp_k = threadIdx.x / 32 / kWarpsN;
   const int tile = blockIdx.x * kWarpsN + warp_n;
   const int first_token = blockIdx.y * kTokens;
-  const unsigned* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
+  const uint2* tile_codes = codes + static_cast<long long>(tile) * kTileVectors + lane;
   const int first_step = blockIdx.z * kBlockSteps;
   const int last_step = min(first_step + kBlockSteps, kSteps);
 
@@ -208,12 +208,14 @@ gemm(const unsigned* __restrict__ codes, const uint2* __restrict__ codebooks, co
     const int segment = step / kSegmentSteps;
     const int first_chunk = step % kSegmentSteps * kStepChunks;  // of the segment
     unsigned words[kRowSlots][kChunkWords];
-    const unsigned* at = tile_codes + (segment * kChunks + first_chunk + warp_k * kColumnLanes) * kChunkVectors;
+    const uint2* at = tile_codes + (segment * kChunks + first_chunk + warp_k * kColumnLanes) * kChunkVectors;
     #pragma unroll
     for (int r = 0; r < kRowSlots; ++r) {
       #pragma unroll
       for (int p = 0; p < kPlanes; ++p) {
-        words[r][p] = __ldcs(at + (r * kPlanes + p) * 32);
+        const uint2 vector = __ldcs(at + (r * kPlanes + p) * 32);
+        words[r][2 * p] = vector.x;
+        words[r][2 * p + 1] = vector.y;
       }
     }
 
@@ -311,12 +313,12 @@ gemm(const unsigned* __restrict__ codes, const uint2* __restrict__ codebooks, co
   }
 }
 
-// Adds the sums of the 4 blocks that share an output, in the order of k: the same bits at every run.
+// Adds the sums of the 6 blocks that share an output, in the order of k: the same bits at every run.
 extern "C" __global__ void __launch_bounds__(256)
 sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
   const int i = blockIdx.x * 256 + threadIdx.x;
   if (i >= kM * kN) return;
   float sum = 0;
-  for (int s = 0; s < 4; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
+  for (int s = 0; s < 6; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
   y[i] = __float2half_rn(sum);
 }

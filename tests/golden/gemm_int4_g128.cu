@@ -7,10 +7,10 @@
 // Plan
 //   compute   dequant_mma, fusion zero_shuffle
 //   entries   none
-//   block     4 warps: 4 over outputs x 1 over k; 128 outputs, 32 tokens
-//   k         32 steps, 8 a block; 4 block(s) share an output
-//   budget    176 registers a thread, 20480 bytes of shared memory, 2 blocks an SM
-//   launch    gemm<<<(32, 2, 4), 128, 20480>>>
+//   block     8 warps: 8 over outputs x 1 over k; 256 outputs, 32 tokens
+//   k         32 steps, 11 a block; 3 block(s) share an output
+//   budget    160 registers a thread, 33280 bytes of shared memory, 1 blocks an SM
+//   launch    gemm<<<(16, 2, 3), 256, 33280>>>
 //   launch    sum_partials<<<(1024, 1, 1), 256, 0>>>
 //
 // Codes, 8192 KiB: a warp reads a row tile of 32 rows; columns of one group (4 lanes, pieces of 32 columns):
@@ -20,7 +20,7 @@
 
 constexpr int kN = 4096;  // outputs, rows of W
 constexpr int kK = 4096;  // inputs, columns of W
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 
 // Codes: [row tile][group of chunks][row slot][plane][row lane][column lane][vector of 4 words].
 constexpr int kRowSlots = 4;  // rows of codes that a lane holds at once
@@ -38,7 +38,7 @@ constexpr int kTileVectors = 4096;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 32;
-constexpr int kBlockSteps = 8;  // of one block, of 4 that share outputs
+constexpr int kBlockSteps = 11;  // of one block, of 3 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
@@ -53,7 +53,7 @@ constexpr int kFragmentUnits = 1;  // units whose activations are read at once
 constexpr int kFragmentColumns = kFragmentUnits * kUnitColumns;
 constexpr int kSlots = 2;
 constexpr int kSlotValues = kTokens * kTokenPitch;
-constexpr int kWarpsN = 4;        // warps side by side over outputs
+constexpr int kWarpsN = 8;        // warps side by side over outputs
 constexpr int kWarpsK = 1;        // warps that share outputs, a group of each step each
 constexpr int kRowFragments = 2;  // of 16 rows of W, of a warp
 constexpr int kTileRows = 16 * kRowFragments;
@@ -120,8 +120,11 @@ __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, unsi
 }
 
 // The scale (low half) and 1024 + zero point (high half) of weight (row, column); padding reads the last one.
+// Scales: [row tile][group of 128 columns][row of the tile].
 __device__ __forceinline__ unsigned ScaleAt(const unsigned* __restrict__ scales, int row, int column) {
-  return __ldg(scales + min(row, kN - 1) * 32 + min(column, kK - 1) / 128);
+  const int inside = min(row, kN - 1);
+  const int group = min(column, kK - 1) / 128;
+  return __ldg(scales + (inside / 32 * 32 + group) * 32 + inside % 32);
 }
 
 // Starts the copies of kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
@@ -143,7 +146,7 @@ __device__ __forceinline__ int ColumnOf(int step) {
   return step * kStepColumns;
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 2)
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
 gemm(const uint4* __restrict__ codes, const unsigned* __restrict__ scales, const __half* __restrict__ x,
      float* __restrict__ partial) {
   extern __shared__ __align__(16) unsigned char shared[];
@@ -274,12 +277,12 @@ gemm(const uint4* __restrict__ codes, const unsigned* __restrict__ scales, const
   }
 }
 
-// Adds the sums of the 4 blocks that share an output, in the order of k: the same bits at every run.
+// Adds the sums of the 3 blocks that share an output, in the order of k: the same bits at every run.
 extern "C" __global__ void __launch_bounds__(256)
 sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
   const int i = blockIdx.x * 256 + threadIdx.x;
   if (i >= kM * kN) return;
   float sum = 0;
-  for (int s = 0; s < 4; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
+  for (int s = 0; s < 3; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
   y[i] = __float2half_rn(sum);
 }

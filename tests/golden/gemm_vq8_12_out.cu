@@ -8,9 +8,9 @@
 //   compute   dequant_mma, fusion zero_shuffle
 //   entries   4096 in shared memory
 //   block     4 warps: 4 over outputs x 1 over k; 256 outputs, 32 tokens
-//   k         32 steps, 16 a block; 2 block(s) share an output
-//   budget    192 registers a thread, 86016 bytes of shared memory, 1 blocks an SM
-//   launch    gemm<<<(16, 2, 2), 128, 86016>>>
+//   k         32 steps, 11 a block; 3 block(s) share an output
+//   budget    168 registers a thread, 86016 bytes of shared memory, 1 blocks an SM
+//   launch    gemm<<<(16, 2, 3), 128, 86016>>>
 //   launch    sum_partials<<<(1024, 1, 1), 256, 0>>>
 //
 // Codes, 3072 KiB: a warp reads a row tile of 64 rows; columns of one group (4 lanes, pieces of 8 columns):
@@ -39,7 +39,7 @@ constexpr int kTileVectors = 3072;
 
 // The reduction runs in steps of kStepChunks chunks a row.
 constexpr int kSteps = 32;
-constexpr int kBlockSteps = 16;  // of one block, of 2 that share outputs
+constexpr int kBlockSteps = 11;  // of one block, of 3 that share outputs
 constexpr int kStepGroups = 1;
 constexpr int kStepChunks = kStepGroups * kColumnLanes;
 constexpr int kStepColumns = kStepChunks * kPieces * kPieceColumns;
@@ -285,12 +285,12 @@ gemm(const uint4* __restrict__ codes, const uint4* __restrict__ codebooks, const
   }
 }
 
-// Adds the sums of the 2 blocks that share an output, in the order of k: the same bits at every run.
+// Adds the sums of the 3 blocks that share an output, in the order of k: the same bits at every run.
 extern "C" __global__ void __launch_bounds__(256)
 sum_partials(const float* __restrict__ partial, __half* __restrict__ y) {
   const int i = blockIdx.x * 256 + threadIdx.x;
   if (i >= kM * kN) return;
   float sum = 0;
-  for (int s = 0; s < 2; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
+  for (int s = 0; s < 3; ++s) sum += partial[s * static_cast<long long>(kM * kN) + i];
   y[i] = __float2half_rn(sum);
 }

@@ -9,7 +9,7 @@
 //   entries   32 in registers, 2880 in shared memory, 1184 in global memory; 32 in registers, 2880 in shared memory, 1184 in global memory
 //   block     8 warps: 8 over outputs x 1 over k; 32 outputs, 1 tokens
 //   k         1 steps, 1 a block; 1 block(s) share an output
-//   budget    160 registers a thread, 101376 bytes of shared memory, 1 blocks an SM
+//   budget    152 registers a thread, 101376 bytes of shared memory, 1 blocks an SM
 //   launch    gemv<<<(128, 1, 1), 256, 101376>>>
 //
 // Codes, 6144 KiB: a warp reads a row tile of 4 rows; columns of one group (32 lanes, pieces of 8 columns):

@@ -88,8 +88,11 @@ __device__ __forceinline__ void DecodeUnit(const unsigned* words, int unit, unsi
 }
 
 // The scale (low half) and 1024 + zero point (high half) of weight (row, column); padding reads the last one.
+// Scales: [row tile][group of 128 columns][row of the tile].
 __device__ __forceinline__ unsigned ScaleAt(const unsigned* __restrict__ scales, int row, int column) {
-  return __ldg(scales + min(row, kN - 1) * 32 + min(column, kK - 1) / 128);
+  const int inside = min(row, kN - 1);
+  const int group = min(column, kK - 1) / 128;
+  return __ldg(scales + (inside / 2 * 32 + group) * 2 + inside % 2);
 }
 
 // Copies kStepColumns activations of each token, from `first_column` on; zeros behind the last column.
